@@ -1,0 +1,1 @@
+"""What is under test: the contract, the catalogue of built-ins, and the implementations themselves."""
