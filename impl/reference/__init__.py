@@ -1,0 +1,51 @@
+"""The default implementation, written from the format's definition.
+
+``Reference`` offers every capability of the contract; each method's work is in the module of its name.
+"""
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impl.protocol import Arithmetic, Metadata
+from impl.reference.blocks import FORMATS, dequantize, quantize
+from impl.reference.convert import convert
+from impl.reference.recipe import RECIPES
+
+if TYPE_CHECKING:
+    from impl.protocol import Model
+
+
+class Reference:
+    """Converts, quantizes, dequantizes and runs Llama checkpoints."""
+
+    name = "reference"
+    version = version("gguf-conformance")
+    deviations: Mapping[str, str] = {}
+    types: Sequence[str] = tuple(FORMATS)
+    recipes: Sequence[str] = tuple(RECIPES)
+    backends: Mapping[str, Arithmetic] = {"cpu": "quantized-activations", "cpu-dequantized": "dequantized"}
+
+    def quantize(
+        self, weight: NDArray[np.float32], type: str, importance: NDArray[np.float32] | None = None
+    ) -> NDArray[np.uint8]:
+        """See ``impl.reference.blocks.quantize``."""
+        return quantize(weight, type, importance)
+
+    def dequantize(self, blocks: NDArray[np.uint8], type: str) -> NDArray[np.float32]:
+        """See ``impl.reference.blocks.dequantize``."""
+        return dequantize(blocks, type)
+
+    def convert(self, checkpoint: Path, output: Path, recipe: str, metadata: Metadata = "full") -> None:
+        """See ``impl.reference.convert.convert``."""
+        convert(checkpoint, output, recipe, metadata)
+
+    def load(self, path: Path, backend: str) -> "Model":
+        """See ``impl.reference.llama.load``; torch is imported only here, so converting never pays for it."""
+        from impl.reference.llama import load
+
+        return load(path, backend, self.backends[backend])
