@@ -1,0 +1,75 @@
+"""Checkpoints by name: ``smollm2``, ``tiny``, a folder, or ``hub:ORG/NAME``."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from impl.errors import InputError
+from suite.kit import smollm2, tiny
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A Hugging Face checkpoint folder under the name a report calls it by."""
+
+    name: str
+    folder: Path
+
+    @property
+    def note(self) -> str:
+        """What a reader of figures made with this checkpoint has to know; empty where nothing."""
+        return NOTES.get(self.name, "")
+
+
+BUILDERS: Mapping[str, Callable[[Path], None]] = {"smollm2": smollm2.build, "tiny": tiny.build}
+
+NOTES: Mapping[str, str] = {
+    "smollm2": (
+        "smollm2's weights went through Q4_1 once: logit figures differ from the article's, "
+        "while shapes, sizes, counts and byte claims do not"
+    ),
+    "tiny": "tiny's weights are random: its logit figures stand for no trained model",
+}
+
+
+def default_cache() -> Path:
+    """The folder that keeps built checkpoints from one run to the next."""
+    return user_cache_path("gguf-conformance", appauthor=False)
+
+
+def find_checkpoint(name: str, cache: Path) -> Checkpoint:
+    """The checkpoint called ``name``; a built-in one is built in ``cache`` on its first use.
+
+    Raises ``InputError`` for a name that is neither built in, nor on the hub, nor a folder with a
+    ``config.json``.
+    """
+    if name in BUILDERS:
+        return Checkpoint(name, _built_once(BUILDERS[name], cache / "checkpoints" / name))
+    if name.startswith("hub:"):
+        return Checkpoint(name, _from_hub(name.removeprefix("hub:")))
+    folder = Path(name)
+    if not (folder / "config.json").is_file():
+        known = ", ".join(BUILDERS)
+        raise InputError(f"checkpoint {name}: no config.json there; expected {known}, hub:ORG/NAME or a folder")
+    return Checkpoint(folder.resolve().name, folder.resolve())
+
+
+def _built_once(build: Callable[[Path], None], folder: Path) -> Path:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.is_dir():
+            build(folder)
+    return folder
+
+
+def _from_hub(repository: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, allow_patterns=["*.json", "*.safetensors", "*.jinja"]))
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"checkpoint hub:{repository}: cannot be fetched: {reason}") from error
