@@ -1,5 +1,6 @@
 """Checkpoints by name: ``smollm2``, ``tiny``, a folder, or ``hub:ORG/NAME``."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,11 @@ class Checkpoint:
 
     name: str
     folder: Path
+
+    @property
+    def label(self) -> str:
+        """The name as it may stand in a file's name."""
+        return re.sub(r"[^\w.-]+", "-", self.name)
 
     @property
     def note(self) -> str:

@@ -1,0 +1,101 @@
+"""pytest wiring: options, what each test runs for, fixtures and hooks. The logic is in ``suite.kit``."""
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from impl.protocol import Converter, Dequantizer, Engine, Implementation, Quantizer
+from suite.kit import checkpoints, results, selection
+from suite.kit.results import Measure
+from suite.kit.runs import Runs
+from suite.kit.session import Session
+from suite.kit.snapshots import LogitsSnapshots, require_recorded
+
+SESSION = pytest.StashKey[Session]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    option = parser.getgroup("gguf-conformance").addoption
+    option("--impl", action="append", metavar="NAME", help="what to test: a built-in name or module:Class (repeatable)")
+    option("--backend", action="append", metavar="NAME", help="only this backend of the engines (repeatable)")
+    option("--checkpoint", default="smollm2", metavar="NAME", help="smollm2 (default), tiny, hub:ORG/NAME or a folder")
+    option("--cache", type=Path, default=checkpoints.default_cache(), metavar="DIR", help="where checkpoints are kept")
+    option("--report", type=Path, metavar="DIR", help="write report.json there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "claim(claim): the claim of suite.claims that a test decides")
+    selection.resolve_implementations(config)
+    config.stash[SESSION] = Session(config)
+    config.pluginmanager.register(config.stash[SESSION])
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return list(selection.header_lines(config))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    selection.parametrize(metafunc)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in item.iter_markers("claim"):
+            results.describe(item, marker.args[0])
+            selection.expect_declared_deviation(item, marker.args[0])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    results.decide(call, report)
+    return report
+
+
+@pytest.fixture(scope="session")
+def runs(pytestconfig: pytest.Config) -> Runs:
+    return pytestconfig.stash[SESSION].runs
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(pytestconfig: pytest.Config) -> Path:
+    return checkpoints.find_checkpoint("tiny", pytestconfig.getoption("--cache")).folder
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest, runs: Runs) -> Measure:
+    claim = request.node.get_closest_marker("claim").args[0]
+    return Measure(claim, runs.has_the_articles_shapes, request.node.user_properties)
+
+
+@pytest.fixture(scope="session")
+def quantizer(implementation: Implementation) -> Quantizer:
+    return selection.require(implementation, "quantizer")
+
+
+@pytest.fixture(scope="session")
+def dequantizer(implementation: Implementation) -> Dequantizer:
+    return selection.require(implementation, "dequantizer")
+
+
+@pytest.fixture(scope="session")
+def converter(implementation: Implementation) -> Converter:
+    return selection.require(implementation, "converter")
+
+
+@pytest.fixture(scope="session")
+def engine(implementation: Implementation, backend: str) -> Engine:
+    return selection.require_backend(selection.require(implementation, "engine"), backend)
+
+
+@pytest.fixture
+def logits_snapshot(
+    snapshot: SnapshotAssertion, pytestconfig: pytest.Config
+) -> Callable[[str], SnapshotAssertion]:
+    def recorded(name: str) -> SnapshotAssertion:
+        require_recorded(name, updating=pytestconfig.getoption("update_snapshots"))
+        return snapshot(name=name, extension_class=LogitsSnapshots)
+
+    return recorded

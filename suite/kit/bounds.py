@@ -1,0 +1,12 @@
+"""The bounds that float32 logits are held to, and where they come from."""
+
+ARTICLES_BOUND = 1.05e-4
+"""The worst step of the article's f32 file, the largest difference that it calls none."""
+
+NOISE_FACTOR = 3
+"""How many times the float32 reference's own distance from float64 another float32 program may be away."""
+
+
+def float32_bound(noise_floor: float) -> float:
+    """The largest difference between two float32 evaluations of one model, given the reference's noise floor."""
+    return min(ARTICLES_BOUND, NOISE_FACTOR * noise_floor)

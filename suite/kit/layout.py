@@ -1,0 +1,57 @@
+"""The size of a GGUF file, from the format's definition alone.
+
+Source: the GGUF specification, version 3. A header of 24 bytes; each key as length, text, value type
+and value; each tensor as name, number of dimensions, dimensions, type and offset; then the data, and
+after the header and after every tensor zeros up to a multiple of 32.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import gguf
+
+ALIGNMENT = 32
+HEADER = 4 + 4 + 8 + 8
+FALLBACKS: Mapping[str, str] = {
+    "q2_k": "q4_0",
+    "q3_k": "q4_0",
+    "q4_k": "q5_0",
+    "q5_k": "q5_1",
+    "q6_k": "q8_0",
+    "tq1_0": "q4_0",
+    "tq2_0": "q4_0",
+    "iq4_xs": "iq4_nl",
+}
+"""What llama.cpp takes where a row is not a multiple of the type's block."""
+
+
+def padded(size: int) -> int:
+    """``size`` bytes, rounded up to the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def tensor_bytes(shape: tuple[int, ...], type: str) -> int:
+    """The bytes of a tensor's data."""
+    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type.upper()]]
+    count = 1
+    for dimension in shape:
+        count *= dimension
+    return count // block * size
+
+
+def type_of(shape: tuple[int, ...], recipe: str) -> str:
+    """The type that a recipe named after a type gives a tensor: 1-D stays F32, rows decide the fallback."""
+    if len(shape) == 1:
+        return "f32"
+    for type in (recipe, FALLBACKS.get(recipe, "f16"), "f16"):
+        block, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type.upper()]]
+        if shape[-1] % block == 0:
+            return type
+    raise AssertionError("f16 fits every row")
+
+
+def file_size(value_sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]], types: Mapping[str, str]) -> int:
+    """The bytes of a whole file; ``value_sizes`` are the bytes of each key's value."""
+    keys = sum(8 + len(key.encode()) + 4 + size for key, size in value_sizes.items())
+    infos = sum(8 + len(name.encode()) + 4 + 8 * len(shape) + 4 + 8 for name, shape in shapes.items())
+    data: Iterable[int] = (padded(tensor_bytes(shape, types[name])) for name, shape in shapes.items())
+    return padded(HEADER + keys + infos) + sum(data)

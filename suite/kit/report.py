@@ -1,0 +1,41 @@
+"""``report.json``: everything a run found, as data."""
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from suite.kit.results import Result
+
+SCHEMA = 1
+PACKAGES = ("gguf-conformance", "gguf", "numpy", "torch", "transformers", "torchao", "libggml-python", "ik-llama-cpp-python")
+
+
+def write_report(folder: Path, results: Sequence[Result], header: Mapping[str, object]) -> Path:
+    """Write ``folder/report.json`` and return its path.
+
+    A reader knows that a report is whole by ``results_expected`` in its header, written before the run
+    was over, and the number of results after it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "report.json"
+    document = {
+        "schema": SCHEMA,
+        "header": {**header, "platform": platform.platform(), "versions": versions()},
+        "results": [result.as_json() for result in results],
+    }
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def versions() -> dict[str, str]:
+    """The versions of everything that took part, ``absent`` for a package that is not installed."""
+    return {name: _version(name) for name in PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"

@@ -1,0 +1,180 @@
+"""What claims are measured on: each file, each pass through an engine, made once and shared by all workers."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from impl.catalogue import resolve
+from impl.errors import InputError
+from impl.protocol import Converter, Engine, Implementation, Metadata, offered
+from suite.kit import importance, independent, reference_run
+from suite.kit.artifacts import ArtifactStore
+from suite.kit.checkpoints import Checkpoint
+from suite.kit.logits import LogitsComparison, compare_logits
+from suite.kit.own_file import write_own_file
+from suite.kit.reference_run import Recording
+from suite.kit.selection import require_member
+from suite.kit.report import versions
+from suite.kit.results import Undecided
+from suite.kit.snapshots import RecordedLogits, summarize
+from suite.kit.source import Source
+from suite.kit.tensors import open_gguf
+
+ARTICLES_SHAPES = {
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+    "tie_word_embeddings": True,
+}
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The checkpoint, its reference run, and everything made from it in this session.
+
+    ``store`` lives as long as the session, so that a file never outlives the code that made it.
+    ``recordings`` are the folders to look for the recorded reference run in; one that is in none of them
+    is generated and kept in the last.
+    """
+
+    checkpoint: Checkpoint
+    store: ArtifactStore
+    recordings: tuple[Path, ...]
+
+    @cached_property
+    def source(self) -> Source:
+        """The checkpoint's own tensors."""
+        return Source(self.checkpoint.folder)
+
+    @property
+    def has_the_articles_shapes(self) -> bool:
+        """Whether the article's sizes and counts apply, whatever the weights."""
+        return all(self.source.config.get(key) == value for key, value in ARTICLES_SHAPES.items())
+
+    @cached_property
+    def recording(self) -> Recording:
+        """The recorded continuation, generated where no folder has it yet."""
+        digest = reference_run.checkpoint_digest(self.checkpoint.folder)
+        paths = [reference_run.recording_path(each, self.checkpoint.label, digest) for each in self.recordings]
+        for path in paths:
+            if path.is_file():
+                return reference_run.load(path)
+        with FileLock(self.store.folder / "recording.lock"):
+            if not paths[-1].is_file():
+                reference_run.save(reference_run.record(self.checkpoint.folder), paths[-1])
+        return reference_run.load(paths[-1])
+
+    @cached_property
+    def reference_logits(self) -> NDArray[np.float32]:
+        """Float32[steps, vocabulary] of the reference run, verified against the recording."""
+
+        def run(output: Path) -> None:
+            logits = reference_run.teacher_force(self.checkpoint.folder, self.recording)
+            reference_run.verify(self.recording, logits)
+            _save(output, logits)
+
+        return _mapped(self.store.build("reference-logits", {}, run, ".npy"))
+
+    @cached_property
+    def noise_floor(self) -> NDArray[np.float64]:
+        """Float64[steps]: how far the float32 reference is from the same model in float64, step by step."""
+
+        def run(output: Path) -> None:
+            folder = self.checkpoint.folder
+            _save(output, reference_run.noise_floor(folder, self.recording, self.reference_logits))
+
+        return _mapped(self.store.build("noise-floor", {}, run, ".npy"))
+
+    def file(self, implementation: Implementation, recipe: str, metadata: Metadata = "full") -> Path:
+        """The checkpoint as the implementation converts it; the reference's file for one that converts nothing."""
+        converter = implementation if "converter" in offered(implementation) else resolve("reference")
+        require_member(converter, "recipes", recipe)
+        return self._converted(converter, recipe, metadata)
+
+    def _converted(self, converter: Converter, recipe: str, metadata: Metadata) -> Path:
+        def run(output: Path) -> None:
+            converter.convert(self.checkpoint.folder, output, recipe, metadata)
+
+        return self.store.build(f"{converter.name}-{recipe}-{metadata}", {}, run, ".gguf")
+
+    def edited(self, file: Path, edit: str, surgery: Callable[[Path, Path], None]) -> Path:
+        """``file`` after ``surgery(source, output)``; ``edit`` names what was done."""
+        return self.store.build(f"{file.stem}-{edit}", {}, lambda output: surgery(file, output), ".gguf")
+
+    def independent_file(self, type: str, *, pure: bool = False, with_importance: bool = False) -> Path:
+        """The checkpoint quantized by llama.cpp's own quantizer (ik_llama.cpp), from a file the suite wrote.
+
+        ``type`` as that program calls it, e.g. ``Q4_K_M``; ``pure`` switches its mixes off;
+        ``with_importance`` gives it an importance matrix collected over the reference run.
+        """
+        own = self.store.build("own-f32", {}, lambda output: write_own_file(self.source, output), ".gguf")
+        matrix = self._importance_matrix if with_importance else None
+
+        def run(output: Path) -> None:
+            independent.llama_quantize(own, output, type, imatrix=matrix, pure=pure)
+
+        suffix = f"{'-pure' if pure else ''}{'-imatrix' if with_importance else ''}"
+        file = self.store.build(f"independent-{type}{suffix}", {}, run, ".gguf")
+        _require_readable(file, type)
+        return file
+
+    @cached_property
+    def _importance_matrix(self) -> Path:
+        def run(output: Path) -> None:
+            importances = importance.column_importances(self.checkpoint.folder, self.recording)
+            importance.write_imatrix(importances, output, dataset="reference run")
+
+        return self.store.build("importance", {}, run, ".dat")
+
+    def logits(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
+        """Float32[steps, vocabulary] of an engine on a file, teacher-forced over the recorded continuation."""
+
+        def run(output: Path) -> None:
+            _save(output, engine.load(file, backend).logits(self.recording.tokens)[self.recording.positions])
+
+        return _mapped(self.store.build(f"logits-{engine.name}-{backend}-{file.stem}", {}, run, ".npy"))
+
+    def against_reference(self, engine: Engine, backend: str, file: Path) -> LogitsComparison:
+        """An engine's logits on a file held against the reference run."""
+        return compare_logits(self.reference_logits, self.logits(engine, backend, file))
+
+    def summary(self, engine: Engine, backend: str, recipe: str) -> RecordedLogits:
+        """What a snapshot keeps of an engine's logits on a recipe's file."""
+        file = self.file(engine, recipe)
+        metadata = {
+            "checkpoint": self.recording.checkpoint,
+            "implementation": f"{engine.name} {engine.version}",
+            "backend": backend,
+            "arithmetic": engine.backends[backend],
+            "recipe": recipe,
+            "noise_floor": repr(float(self.noise_floor.max())),
+            "versions": json.dumps(versions()),
+        }
+        step_maxima = self.against_reference(engine, backend, file).step_maxima
+        return summarize(self.logits(engine, backend, file), step_maxima, metadata)
+
+
+def _require_readable(file: Path, type: str) -> None:
+    """ik_llama.cpp has types of its own, which its mixes use for some shapes and no other reader knows."""
+    try:
+        open_gguf(file)
+    except InputError as error:
+        raise Undecided(f"the independent {type} file has no counterpart in GGUF: {error}") from error
+
+
+def _save(output: Path, array: NDArray) -> None:
+    with output.open("wb") as stream:
+        np.save(stream, array)
+
+
+def _mapped(path: Path) -> NDArray:
+    return np.load(path, mmap_mode="r")

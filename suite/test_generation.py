@@ -1,0 +1,54 @@
+"""Greedy generation against the reference run."""
+
+import pytest
+
+from impl.protocol import Engine
+from suite.claims import claim
+from suite.kit.results import Measure
+from suite.kit.runs import Runs
+
+QUANTIZED = ("q8_0", "q4_k_m", "q4_k", "q4_0")
+
+
+@claim("generation.f32")
+def test_f32_file_generates_the_reference_continuation(
+    runs: Runs, engine: Engine, backend: str, measured: Measure
+) -> None:
+    """Freely generating from an f32 file gives the reference's continuation, token for token."""
+    expected = list(runs.recording.continuation)
+    generated = engine.load(runs.file(engine, "f32"), backend).generate(runs.recording.prompt, len(expected))
+    measured.exactly("tokens as the reference", _common_prefix(generated, expected))
+    assert generated == expected
+
+
+@claim("generation.divergence")
+@pytest.mark.parametrize("recipe", QUANTIZED)
+def test_generation_leaves_the_reference_where_teacher_forcing_does(
+    runs: Runs, engine: Engine, backend: str, recipe: str, measured: Measure
+) -> None:
+    """Free generation leaves the reference exactly where teacher forcing first picks another token."""
+    file = runs.file(engine, recipe)
+    forced = runs.against_reference(engine, backend, file).first_divergence
+    steps = len(runs.recording.continuation) if forced is None else forced + 1
+    generated = engine.load(file, backend).generate(runs.recording.prompt, steps)
+    left = _common_prefix(generated, runs.recording.continuation)
+    measured(f"{engine.backends[backend]}, {recipe}: first divergence", left)
+    assert len(generated) == steps
+    assert left == (steps if forced is None else forced)
+
+
+@claim("generation.cache")
+@pytest.mark.parametrize("recipe", ["f32", "q8_0"])
+def test_the_cache_changes_no_token(runs: Runs, engine: Engine, backend: str, recipe: str) -> None:
+    """Decoding token by token with a cache picks what one pass over the whole sequence picks."""
+    model = engine.load(runs.file(engine, recipe), backend)
+    prompt = list(runs.recording.prompt)
+    generated = model.generate(prompt, 12)
+    whole = model.logits([*prompt, *generated])[len(prompt) - 1 : -1]
+    assert len(generated) == 12
+    assert generated == whole.argmax(axis=1).tolist()
+
+
+def _common_prefix(generated: list[int], expected: tuple[int, ...] | list[int]) -> int:
+    pairs = zip(generated, expected, strict=False)
+    return next((step for step, (own, other) in enumerate(pairs) if own != other), min(len(generated), len(expected)))

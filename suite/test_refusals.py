@@ -1,0 +1,47 @@
+"""Bad input is refused in one line that names what is wrong, and leaves nothing behind."""
+
+from pathlib import Path
+
+import pytest
+
+from impl.protocol import Converter
+from suite.claims import claim
+from suite.kit.broken_checkpoints import BREAKS, broken_copy
+
+
+@claim("refusal.checkpoint")
+@pytest.mark.parametrize("fault", BREAKS)
+def test_a_broken_checkpoint_is_refused(
+    tiny_checkpoint: Path, converter: Converter, fault: str, tmp_path: Path
+) -> None:
+    """A checkpoint that is truncated, incomplete, of another architecture or not finite is refused in one line
+    naming the file, tensor or key; no output is left."""
+    broken = broken_copy(tiny_checkpoint, tmp_path / "checkpoint", BREAKS[fault])
+    output = tmp_path / "output" / "model.gguf"
+    output.parent.mkdir()
+    _require_refusal(converter, broken, output, "q8_0", BREAKS[fault].names)
+    assert not list(output.parent.iterdir()), "a partial file is left behind"
+
+
+@claim("refusal.output")
+@pytest.mark.parametrize("fault", ["unwritable output", "unknown recipe"])
+def test_an_impossible_request_is_refused(
+    tiny_checkpoint: Path, converter: Converter, fault: str, tmp_path: Path
+) -> None:
+    """An output that cannot be written and a recipe that does not exist are refused in one line naming them."""
+    (tmp_path / "a-file").touch()
+    output, recipe, name = {
+        "unwritable output": (tmp_path / "a-file" / "model.gguf", "q8_0", "a-file"),
+        "unknown recipe": (tmp_path / "model.gguf", "q9_9", "q9_9"),
+    }[fault]
+    before = sorted(tmp_path.iterdir())
+    _require_refusal(converter, tiny_checkpoint, output, recipe, name)
+    assert sorted(tmp_path.iterdir()) == before, "a partial file is left behind"
+
+
+def _require_refusal(converter: Converter, checkpoint: Path, output: Path, recipe: str, name: str) -> None:
+    with pytest.raises(Exception) as refusal:  # noqa: PT011  (any exception will do; what it says is the claim)
+        converter.convert(checkpoint, output, recipe, "minimal")
+    message = str(refusal.value)
+    assert name in message, f"the error does not name {name}: {message}"
+    assert len(message.splitlines()) == 1, f"the error is {len(message.splitlines())} lines long"

@@ -1,0 +1,44 @@
+"""Two ways to write the same rotation: permuted rows and adjacent pairs, or rows as they are and halves."""
+
+import numpy as np
+
+from impl.protocol import Engine
+from suite.claims import claim
+from suite.kit import surgery
+from suite.kit.bounds import float32_bound
+from suite.kit.logits import compare_logits
+from suite.kit.results import Measure
+from suite.kit.runs import Runs
+
+
+@claim("rope.neox")
+def test_neox_equals_permuted_up_to_the_order_of_summation(
+    runs: Runs, engine: Engine, backend: str, measured: Measure
+) -> None:
+    """A q8_0 file with its rows put back and its architecture named qwen2 gives the permuted file's logits.
+
+    With float32 activations they differ by no more than float32 summation order does. With quantized
+    activations that difference moves activations across rounding boundaries, and they differ by no more
+    than either differs from the reference.
+    """
+    file = runs.file(engine, "q8_0")
+    permuted = runs.logits(engine, backend, file)
+    neox = runs.logits(engine, backend, runs.edited(file, "neox", surgery.neox))
+    comparison = compare_logits(permuted, neox)
+    arithmetic = engine.backends[backend]
+    for label in ("step0", "median", "worst"):
+        measured(f"{arithmetic}: {label.replace('step0', 'step 0')}", getattr(comparison, label))
+    measured(f"{arithmetic}: equal argmax", comparison.equal_argmax)
+    if arithmetic == "dequantized":
+        assert comparison.equal_argmax == comparison.steps
+        comparison.require_within(float32_bound(float(runs.noise_floor.max())))
+    else:
+        comparison.require_within(runs.against_reference(engine, backend, file).worst)
+
+
+@claim("rope.neox-bit-for-bit")
+def test_f32_neox_equals_transformers_bit_for_bit(runs: Runs, engine: Engine, backend: str) -> None:
+    """An f32 file with the checkpoint's own row order does the reference's arithmetic: not one bit differs."""
+    neox = runs.edited(runs.file(engine, "f32"), "neox", surgery.neox)
+    measured_logits = runs.logits(engine, backend, neox)
+    compare_logits(np.asarray(runs.reference_logits), measured_logits).require_bit_identical()
