@@ -18,10 +18,26 @@ SESSION = pytest.StashKey[Session]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     option = parser.getgroup("gguf-conformance").addoption
-    option("--impl", action="append", metavar="NAME", help="what to test: a built-in name or module:Class (repeatable)")
+    option(
+        "--impl",
+        action="append",
+        metavar="NAME",
+        help="what to test: a built-in name or module:Class (repeatable)",
+    )
     option("--backend", action="append", metavar="NAME", help="only this backend of the engines (repeatable)")
-    option("--checkpoint", default="smollm2", metavar="NAME", help="smollm2 (default), tiny, hub:ORG/NAME or a folder")
-    option("--cache", type=Path, default=checkpoints.default_cache(), metavar="DIR", help="where checkpoints are kept")
+    option(
+        "--checkpoint",
+        default="smollm2",
+        metavar="NAME",
+        help="smollm2 (default), tiny, hub:ORG/NAME or a folder",
+    )
+    option(
+        "--cache",
+        type=Path,
+        default=checkpoints.default_cache(),
+        metavar="DIR",
+        help="where checkpoints are kept",
+    )
     option("--report", type=Path, metavar="DIR", help="write report.json there")
 
 
@@ -91,9 +107,7 @@ def engine(implementation: Implementation, backend: str) -> Engine:
 
 
 @pytest.fixture
-def logits_snapshot(
-    snapshot: SnapshotAssertion, pytestconfig: pytest.Config
-) -> Callable[[str], SnapshotAssertion]:
+def logits_snapshot(snapshot: SnapshotAssertion, pytestconfig: pytest.Config) -> Callable[[str], SnapshotAssertion]:
     def recorded(name: str) -> SnapshotAssertion:
         require_recorded(name, updating=pytestconfig.getoption("update_snapshots"))
         return snapshot(name=name, extension_class=LogitsSnapshots)

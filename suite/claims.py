@@ -163,7 +163,12 @@ _ALL = (
     Claim("rope.neox-bit-for-bit", kind="characteristic"),
     Claim("causality.float32", article=PUZZLE, figures={"position 36, max|diff|": 0.0}),
     Claim("causality.blocks", article=PUZZLE),
-    Claim("causality.torch-dynamic", kind="characteristic", article=PUZZLE, figures={"qnnpack: position 36, max|diff|": 6.637}),
+    Claim(
+        "causality.torch-dynamic",
+        kind="characteristic",
+        article=PUZZLE,
+        figures={"qnnpack: position 36, max|diff|": 6.637},
+    ),
     Claim("causality.torchao", kind="characteristic"),
     Claim("torch-int8.layers", article=DYNAMIC, figures={"linear layers": 211}),
     Claim("torch-int8.tied-head", article=DYNAMIC),

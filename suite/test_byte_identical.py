@@ -1,13 +1,11 @@
 """Bytes against other people's quantizers: ggml's C library, and llama.cpp's quantizer on whole files."""
 
 import numpy as np
-import pytest
 
 from impl.catalogue import resolve
 from impl.protocol import Converter, Dequantizer, Quantizer
 from suite.claims import claim
 from suite.kit import surgery
-from suite.kit.block_inputs import BLOCK_INPUTS, BlockInput
 from suite.kit.results import Measure
 from suite.kit.runs import Runs
 from suite.kit.selection import ORACLE, require_member
@@ -89,5 +87,3 @@ def test_dequantized_blocks_are_byte_identical_to_ggml(
         assert np.array_equal(own.view(np.uint32), oracle.view(np.uint32)), f"{block_type} differs on {name}"
     measured("values compared", compared)
     assert compared
-
-

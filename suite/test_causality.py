@@ -5,7 +5,6 @@ import pytest
 
 from impl.protocol import Engine
 from suite.claims import claim
-from suite.kit import torch_int8
 from suite.kit.results import Measure
 from suite.kit.runs import Runs
 

@@ -12,8 +12,8 @@ from suite.kit import layout, surgery
 from suite.kit.independent import transformers_tensors
 from suite.kit.results import Measure
 from suite.kit.runs import Runs
-from suite.kit.source import Source
 from suite.kit.selection import require_member
+from suite.kit.source import Source
 from suite.kit.tensors import open_gguf
 
 FULL_KEYS = {

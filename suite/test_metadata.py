@@ -48,9 +48,7 @@ def test_a_missing_freq_base_is_10000_without_a_word(
     to those of a file that says 10000, and other than the correct file's where the model has another base."""
     file = runs.file(engine, "q8_0")
     without = runs.edited(file, "no-freq_base", partial(surgery.drop_key, key=FREQ_BASE))
-    says_so = runs.edited(
-        file, "freq_base-10000", partial(surgery.set_key, key=FREQ_BASE, content=DEFAULT_FREQ_BASE)
-    )
+    says_so = runs.edited(file, "freq_base-10000", partial(surgery.set_key, key=FREQ_BASE, content=DEFAULT_FREQ_BASE))
     prompt = list(runs.recording.prompt)
     correct, absent, explicit = (
         np.array(engine.load(each, backend).logits(prompt)) for each in (file, without, says_so)
@@ -62,6 +60,6 @@ def test_a_missing_freq_base_is_10000_without_a_word(
 
 
 def _require_refusal(engine: Engine, backend: str, file: Path, key: str) -> None:
-    with pytest.raises(Exception) as refusal:  # noqa: PT011  (any exception will do; what it says is the claim)
+    with pytest.raises(Exception) as refusal:
         engine.load(file, backend)
     assert key in str(refusal.value), f"the error does not name {key}: {refusal.value}"

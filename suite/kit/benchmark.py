@@ -42,7 +42,17 @@ def run_benchmark(checkpoint: Path, cache: Path) -> int:
     """Measure, print one line each, and return 1 if one failed or went over its bounds."""
     with tempfile.TemporaryDirectory() as scratch:
         output = str(Path(scratch) / "model.gguf")
-        convert = ["-m", "impl", "convert", str(checkpoint), output, "--recipe", "q8_0", "--metadata", "minimal"]
+        convert = [
+            "-m",
+            "impl",
+            "convert",
+            str(checkpoint),
+            output,
+            "--recipe",
+            "q8_0",
+            "--metadata",
+            "minimal",
+        ]
         claims = ["-m", "pytest", "-q", "-n", "2", "--backend", "cpu", "--backend", "cpu-dequantized"]
         benchmarks = (
             Benchmark("convert smollm2 to q8_0", convert, seconds=3, peak_bytes=1e9),

@@ -9,7 +9,16 @@ from pathlib import Path
 from suite.kit.results import Result
 
 SCHEMA = 1
-PACKAGES = ("gguf-conformance", "gguf", "numpy", "torch", "transformers", "torchao", "libggml-python", "ik-llama-cpp-python")
+PACKAGES = (
+    "gguf-conformance",
+    "gguf",
+    "numpy",
+    "torch",
+    "transformers",
+    "torchao",
+    "libggml-python",
+    "ik-llama-cpp-python",
+)
 
 
 def write_report(folder: Path, results: Sequence[Result], header: Mapping[str, object]) -> Path:

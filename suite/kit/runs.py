@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
+from torch import nn
 
 from impl.catalogue import resolve
 from impl.errors import InputError
@@ -19,9 +20,9 @@ from suite.kit.checkpoints import Checkpoint
 from suite.kit.logits import LogitsComparison, compare_logits
 from suite.kit.own_file import write_own_file
 from suite.kit.reference_run import Recording
-from suite.kit.selection import require_member
 from suite.kit.report import versions
 from suite.kit.results import Undecided
+from suite.kit.selection import require_member
 from suite.kit.snapshots import RecordedLogits, summarize
 from suite.kit.source import Source
 from suite.kit.tensors import open_gguf
@@ -146,6 +147,15 @@ class Runs:
     def against_reference(self, engine: Engine, backend: str, file: Path) -> LogitsComparison:
         """An engine's logits on a file held against the reference run."""
         return compare_logits(self.reference_logits, self.logits(engine, backend, file))
+
+    def torch_against_reference(self, name: str, quantized: Callable[[Path], nn.Module]) -> LogitsComparison:
+        """A transformers model made from the checkpoint by ``quantized(folder)``, held against the reference run."""
+
+        def run(output: Path) -> None:
+            _save(output, reference_run.logits_of_steps(quantized(self.checkpoint.folder), self.recording))
+
+        logits = _mapped(self.store.build(f"logits-torch-{name}", {}, run, ".npy"))
+        return compare_logits(self.reference_logits, logits)
 
     def summary(self, engine: Engine, backend: str, recipe: str) -> RecordedLogits:
         """What a snapshot keeps of an engine's logits on a recipe's file."""

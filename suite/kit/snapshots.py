@@ -85,7 +85,9 @@ def differences(recorded: RecordedLogits, measured: RecordedLogits) -> Iterator[
     yield from _beyond(bound, "step 0, token {1}", recorded.step0[None], measured.step0[None])
     # The k-th largest of a row moves by no more than the row's largest difference.
     yield from _beyond(bound, "step {0}, rank {1}", recorded.top_values, measured.top_values)
-    yield from _beyond(bound, "step {1}, distance from the reference", recorded.step_maxima[None], measured.step_maxima[None])
+    yield from _beyond(
+        bound, "step {1}, distance from the reference", recorded.step_maxima[None], measured.step_maxima[None]
+    )
     yield from _other_tokens(recorded, measured, bound)
 
 

@@ -1,0 +1,1 @@
+"""The claims, and what they are measured with."""

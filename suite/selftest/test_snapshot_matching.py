@@ -1,0 +1,83 @@
+"""A snapshot matches just inside its bound and not just outside, and says where it does not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from suite.kit.bounds import NOISE_FACTOR
+from suite.kit.snapshots import RecordedLogits, differences, from_bytes, summarize
+
+NOISE = 2.0**-14
+ROWS = np.arange(3 * 16, dtype=np.float32).reshape(3, 16)[:, ::-1].copy()
+
+
+def recorded(arithmetic: str = "dequantized", worst: float = 0.5) -> RecordedLogits:
+    metadata = {"checkpoint": "c", "arithmetic": arithmetic, "recipe": "q8_0", "noise_floor": repr(NOISE)}
+    return summarize(ROWS, np.array([0.0, worst, 0.0]), metadata)
+
+
+def moved(step: int, token: int, distance: float) -> RecordedLogits:
+    rows = ROWS.copy()
+    rows[step, token] += np.float32(distance)
+    return replace(summarize(rows, np.zeros(3), {}), step_maxima=recorded().step_maxima, metadata=recorded().metadata)
+
+
+def test_a_snapshot_is_read_back_as_it_was_written() -> None:
+    again = from_bytes(recorded().to_bytes())
+    assert again.metadata == recorded().metadata
+    assert not list(differences(recorded(), again))
+
+
+@pytest.mark.parametrize(("step", "token"), [(0, 0), (0, 15), (2, 3)])
+def test_just_inside_matches_and_just_outside_does_not(step: int, token: int) -> None:
+    bound = NOISE_FACTOR * NOISE
+    assert not list(differences(recorded(), moved(step, token, bound)))
+    assert list(differences(recorded(), moved(step, token, bound * 1.1)))
+
+
+def test_the_message_names_step_token_and_the_bound_that_would_pass() -> None:
+    (first, *_) = differences(recorded(), moved(0, 15, 0.25))
+    assert "step 0, token 15" in first
+    assert "2.500e-01" in first
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_number_that_is_not_finite_never_matches(value: float) -> None:
+    assert list(differences(recorded(), moved(0, 4, value)))
+    assert list(differences(recorded("quantized-activations", worst=1e9), moved(0, 4, value)))
+
+
+def test_quantized_activations_may_move_by_their_own_error_and_no_further() -> None:
+    snapshot = recorded("quantized-activations", worst=0.5)
+    near, far = (replace(moved(0, 15, distance), metadata=snapshot.metadata) for distance in (0.49, 0.51))
+    assert not list(differences(snapshot, near))
+    assert list(differences(snapshot, far))
+
+
+def test_another_distance_from_the_reference_does_not_match() -> None:
+    further = replace(recorded(), step_maxima=recorded().step_maxima + np.float32(0.01))
+    assert any("distance from the reference" in line for line in differences(recorded(), further))
+
+
+def test_another_token_matches_only_where_two_are_nearly_equal() -> None:
+    swapped = recorded().top_tokens.copy()
+    swapped[1, [0, 1]] = swapped[1, [1, 0]]
+    assert any(
+        "step 1: picks token" in line for line in differences(recorded(), replace(recorded(), top_tokens=swapped))
+    )
+    close = recorded().top_values.copy()
+    close[1, 1] = close[1, 0]
+    tie = replace(recorded(), top_values=close)
+    assert not list(differences(tie, replace(tie, top_tokens=swapped)))
+
+
+@pytest.mark.parametrize("key", ["checkpoint", "arithmetic", "recipe"])
+def test_another_origin_never_matches(key: str) -> None:
+    other = replace(recorded(), metadata={**recorded().metadata, key: "other"})
+    assert list(differences(recorded(), other))
+
+
+def test_another_shape_never_matches() -> None:
+    shorter = replace(recorded(), step_maxima=recorded().step_maxima[:2])
+    assert any("shape" in line for line in differences(recorded(), shorter))
