@@ -49,6 +49,7 @@ PUZZLE = "动脑筋答案"
 _ALL = (
     Claim("checkpoint.size", article=SIZES, figures={"model.safetensors, bytes": 269_060_552}),
     Claim("conversion.names", article=NAMES, figures={"tensors": 272}),
+    Claim("conversion.order"),
     Claim("conversion.values", article=F32),
     Claim("conversion.permutation", article=PERMUTATION, figures={"heads of q": 9, "heads of k": 3}),
     Claim("conversion.one-dimensional", article=QUANTIZATION, figures={"1-D tensors": 61}),

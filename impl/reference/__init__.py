@@ -4,13 +4,13 @@
 """
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from impl import __version__
 from impl.protocol import Arithmetic, Metadata
 from impl.reference.blocks import FORMATS, dequantize, quantize
 from impl.reference.convert import convert
@@ -24,7 +24,7 @@ class Reference:
     """Converts, quantizes, dequantizes and runs Llama checkpoints."""
 
     name = "reference"
-    version = version("gguf-conformance")
+    version = __version__
     deviations: Mapping[str, str] = {}
     types: Sequence[str] = tuple(FORMATS)
     recipes: Sequence[str] = tuple(RECIPES)

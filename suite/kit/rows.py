@@ -37,6 +37,12 @@ def gguf_name(name: str, layers: int) -> str:
     return f"{gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, layers).get_name(stem)}.{suffix}"
 
 
+def layer_of(name: str) -> int:
+    """The layer of the GGUF tensor ``name``; -1 for those outside the layers."""
+    top, _, rest = name.partition(".")
+    return int(rest.partition(".")[0]) if top == "blk" else -1
+
+
 def gguf_row_order(rows: int, heads: int) -> NDArray[np.intp]:
     """For each GGUF row of q or k, the Hugging Face row that stands there: intp[rows].
 

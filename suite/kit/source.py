@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from suite.kit.rows import gguf_name, in_gguf_order
+from suite.kit.rows import gguf_name, in_gguf_order, layer_of
 
 DEFAULT_FREQ_BASE = 10000.0
 """The base of the rotation where a configuration or a GGUF says none."""
@@ -51,38 +51,51 @@ class Source:
         return float(self.config.get("rope_theta", inside.get("rope_theta", DEFAULT_FREQ_BASE)))
 
     @cached_property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Every tensor's shape under its Hugging Face name."""
-        found: dict[str, tuple[int, ...]] = {}
+    def _files(self) -> Mapping[str, Path]:
+        """The file of every tensor."""
+        found: dict[str, Path] = {}
         for path in sorted(self.folder.glob("*.safetensors")):
             with safe_open(path, framework="np") as file:
-                found |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+                found |= dict.fromkeys(file.keys(), path)
         return found
 
-    def tensors(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        """Every tensor under its Hugging Face name as float32, one at a time."""
-        for path in sorted(self.folder.glob("*.safetensors")):
+    @cached_property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Every tensor's shape under its Hugging Face name."""
+        found = {}
+        for name, path in self._files.items():
             with safe_open(path, framework="np") as file:
-                for name in file.keys():  # noqa: SIM118
-                    yield name, file.get_tensor(name).astype(np.float32)
+                found[name] = tuple(file.get_slice(name).get_shape())
+        return found
 
-    def gguf_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every tensor that a GGUF of this checkpoint has, under llama.cpp's names.
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """The tensor under its Hugging Face name, as float32."""
+        with safe_open(self._files[name], framework="np") as file:
+            return file.get_tensor(name).astype(np.float32)
+
+    @cached_property
+    def hugging_face_names(self) -> Mapping[str, str]:
+        """By llama.cpp's name, the checkpoint's name of every tensor of a GGUF, layer by layer.
 
         A tied head has no tensor of its own there.
         """
         tied = bool(self.config.get("tie_word_embeddings", False))
-        return {
-            gguf_name(name, self.layers): shape
-            for name, shape in self.shapes.items()
-            if not (tied and name == "lm_head.weight")
+        names = {
+            gguf_name(name, self.layers): name for name in self._files if not (tied and name == "lm_head.weight")
         }
+        return dict(sorted(names.items(), key=lambda pair: (layer_of(pair[0]), pair[0])))
+
+    def gguf_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every tensor that a GGUF of this checkpoint has, under llama.cpp's names."""
+        return {renamed: self.shapes[name] for renamed, name in self.hugging_face_names.items()}
+
+    def gguf_tensor(self, renamed: str) -> NDArray[np.float32]:
+        """A tensor as a GGUF of architecture ``llama`` has it: q and k rows reordered."""
+        tensor = self.tensor(self.hugging_face_names[renamed])
+        part = renamed.split(".")[-2]
+        return in_gguf_order(tensor, self.heads[part]) if part in self.heads else tensor
 
     def gguf_tensors(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        """Every tensor as a GGUF of architecture ``llama`` has it: renamed, q and k rows reordered."""
-        kept = self.gguf_shapes()
-        for name, tensor in self.tensors():
-            renamed = gguf_name(name, self.layers)
-            if renamed in kept:
-                part = renamed.split(".")[-2]
-                yield renamed, in_gguf_order(tensor, self.heads[part]) if part in self.heads else tensor
+        """Every tensor of a GGUF, one in memory at a time, layer by layer."""
+        for renamed in self.hugging_face_names:
+            yield renamed, self.gguf_tensor(renamed)
