@@ -84,6 +84,7 @@ _ALL = (
     ),
     Claim("bytes.q4_k-against-imatrix", article=Q8_0, figures={"identical tensors": 61}),
     Claim("bytes.quantize"),
+    Claim("bytes.quantize-importance"),
     Claim("bytes.dequantize"),
     Claim("logits.own-equals-independent", article=Q8_0),
     Claim(
@@ -196,6 +197,8 @@ _ALL = (
     ),
     Claim("refusal.checkpoint"),
     Claim("refusal.output"),
+    Claim("refusal.weights"),
+    Claim("refusal.overflow"),
 )
 
 CLAIMS: Mapping[str, Claim] = {each.id: each for each in _ALL}

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from impl.protocol import Converter
+from impl.catalogue import resolve
+from impl.protocol import Converter, Quantizer
 from suite.claims import claim
+from suite.kit.block_inputs import NON_FINITE, TOO_LARGE, BlockInput
 from suite.kit.broken_checkpoints import BREAKS, broken_copy
+from suite.kit.selection import ORACLE, require_member
 
 
 @claim("refusal.checkpoint")
@@ -37,6 +41,31 @@ def test_an_impossible_request_is_refused(
     before = sorted(tmp_path.iterdir())
     _require_refusal(converter, tiny_checkpoint, output, recipe, name)
     assert sorted(tmp_path.iterdir()) == before, "a partial file is left behind"
+
+
+@claim("refusal.weights")
+@pytest.mark.parametrize("chosen", NON_FINITE, ids=lambda chosen: chosen.name)
+def test_a_weight_that_is_not_finite_is_refused(quantizer: Quantizer, block_type: str, chosen: BlockInput) -> None:
+    """One NaN or infinity among the weights is refused in an error that names its row and column."""
+    require_member(quantizer, "types", block_type)
+    weight = chosen.weight()
+    ((row, column),) = np.argwhere(~np.isfinite(weight))
+    with pytest.raises(Exception, match=rf"\b{row}\b.*\b{column}\b"):
+        quantizer.quantize(weight, block_type, np.ones(weight.shape[1], dtype=np.float32))
+
+
+@claim("refusal.overflow")
+@pytest.mark.parametrize("chosen", TOO_LARGE, ids=lambda chosen: chosen.name)
+def test_no_weight_becomes_infinite(quantizer: Quantizer, block_type: str, chosen: BlockInput) -> None:
+    """A finite weight too large for a block's scale is refused, or comes back finite: never as infinity or NaN."""
+    require_member(quantizer, "types", block_type)
+    weight = chosen.weight()
+    try:
+        blocks = quantizer.quantize(weight, block_type, np.ones(weight.shape[1], dtype=np.float32))
+    except Exception as refusal:
+        assert str(refusal)
+        return
+    assert np.isfinite(resolve(ORACLE).dequantize(blocks, block_type)).all()
 
 
 def _require_refusal(converter: Converter, checkpoint: Path, output: Path, recipe: str, name: str) -> None:

@@ -53,10 +53,10 @@ def run_benchmark(checkpoint: Path, cache: Path) -> int:
             "--metadata",
             "minimal",
         ]
-        claims = ["-m", "pytest", "-q", "-n", "2", "--backend", "cpu", "--backend", "cpu-dequantized"]
+        claims = ["-m", "pytest", "-q", "-n", "2", "--backend=cpu", "--backend=cpu-dequantized"]
         benchmarks = (
             Benchmark("convert smollm2 to q8_0", convert, seconds=3, peak_bytes=1e9),
-            Benchmark("all claims on the CPU", [*claims, "--cache", str(cache)], seconds=240, peak_bytes=4e9),
+            Benchmark("all claims on the CPU", [*claims, f"--cache={cache}"], seconds=240, peak_bytes=4e9),
         )
         return max(_report(benchmark, _measure(benchmark.command)) for benchmark in benchmarks)
 

@@ -1,6 +1,6 @@
 """The weights that byte claims are made on: named, seeded, each with the fault it catches.
 
-``FINITE`` are weights every block format can hold; ``TOO_LARGE`` overflow a float16 scale, so that a
+``FINITE`` are weights every format for weights can hold; ``TOO_LARGE`` overflow a float16 scale, so that a
 quantizer must refuse them or declare what it writes; ``NON_FINITE`` must be refused by name and place.
 ``IMPORTANCES`` are the column weights to quantize with.
 """
@@ -126,7 +126,7 @@ def _ternary(random: Generator) -> NDArray[np.floating]:
 
 
 def _vanishing(random: Generator) -> NDArray[np.floating]:
-    return _normal(random) * np.array([1e-20, 1e-25, 1e-30, 1e-35, 1e-38, 1e-40, 1e-43, 1e-45])[:, None]
+    return _normal(random) * np.array([1e-20, 1e-25, 1e-30, 1e-35, 1e-37, 1e-40, 1e-43, 1e-45])[:, None]
 
 
 def _around_the_threshold(random: Generator) -> NDArray[np.floating]:
@@ -148,7 +148,7 @@ def _lonely(random: Generator) -> NDArray[np.floating]:
 
 
 def _near_float16_limit(random: Generator) -> NDArray[np.floating]:
-    return np.clip(_normal(random), -2.9, 2.9) / 2.9 * 65504
+    return np.clip(_normal(random), -2.9, 2.9) / 2.9 * 40000
 
 
 def _with(value: float) -> Callable[[Generator], NDArray[np.floating]]:
@@ -185,7 +185,7 @@ FINITE: tuple[BlockInput, ...] = (
     BlockInput("vanishing groups", "a near-zero group among ordinary ones", _vanishing_groups),
     BlockInput("smallest scales", "a float16 scale that underflows or is subnormal", _smallest_scales),
     BlockInput("one weight", "a search that divides by what is left without that weight", _lonely),
-    BlockInput("near 65504", "a float16 scale near its limit", _near_float16_limit),
+    BlockInput("near the limit", "a float16 scale near its limit", _near_float16_limit),
 )
 
 TOO_LARGE: tuple[BlockInput, ...] = (

@@ -76,9 +76,10 @@ class Session:
     @property
     def _options(self) -> Sequence[str]:
         """This project's own options as given, for commands that reproduce a failure."""
-        given = [("--checkpoint", self._config.getoption("--checkpoint"))]
-        given += [("--impl", name) for name in self._config.getoption("--impl") or ()]
-        return [word for option in given for word in option if option != ("--checkpoint", "smollm2")]
+        # With "=": pytest takes a folder that stands alone for one to look for tests in.
+        given = [f"--impl={name}" for name in self._config.getoption("--impl") or ()]
+        checkpoint = self._config.getoption("--checkpoint")
+        return given if checkpoint == "smollm2" else [f"--checkpoint={checkpoint}", *given]
 
     def pytest_sessionfinish(self) -> None:
         """Remove the artifacts: gigabytes that no later run may trust."""

@@ -1,0 +1,1 @@
+"""What the claims are measured with: checkpoints, files made and broken, reference run, comparison, oracles."""
