@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import gguf
 import numpy as np
 from numpy.typing import NDArray
 
@@ -141,7 +140,7 @@ def _hard_weights() -> dict[str, NDArray[np.float32]]:
 
 def _real_weights(runs: Runs, block_type: str) -> dict[str, NDArray[np.float32]]:
     """The first rows of every matrix of the first and last layer, and of the embedding, that the block divides."""
-    block, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[block_type.upper()]]
+    block, _ = layout.block_size(block_type)
     return {
         name: runs.source.gguf_tensor(name)[:ROWS_OF_A_TENSOR]
         for name, shape in runs.source.gguf_shapes().items()

@@ -135,7 +135,7 @@ def test_an_indivisible_row_is_an_error_naming_shape_and_block(quantizer: Quanti
 @claim("conversion.minimal-keys")
 def test_minimal_metadata_is_eight_keys(runs: Runs, converter: Converter, measured: Measure) -> None:
     """Minimal metadata is the eight keys that candle's quantized_llama reads, with the values of config.json."""
-    keys = _keys(runs.file(converter, "q8_0", "minimal"))
+    keys = _keys(runs.file(converter, "q8_0"))
     measured.exactly("keys", len(keys))
     assert keys.keys() == _minimal_values(runs.source).keys()
     for key, expected in _minimal_values(runs.source).items():
@@ -145,7 +145,7 @@ def test_minimal_metadata_is_eight_keys(runs: Runs, converter: Converter, measur
 @claim("conversion.full-keys")
 def test_full_metadata_has_what_other_readers_need(runs: Runs, converter: Converter, measured: Measure) -> None:
     """Full metadata adds the keys that llama.cpp and transformers need, the tokenizer with one token per row."""
-    keys = _keys(runs.file(converter, "q8_0"))
+    keys = _keys(runs.file(converter, "q8_0", "full"))
     measured("keys", len(keys))
     missing = sorted((FULL_KEYS | _minimal_values(runs.source).keys()) - keys.keys())
     assert not missing, f"missing: {', '.join(missing)}"
@@ -156,7 +156,7 @@ def test_full_metadata_has_what_other_readers_need(runs: Runs, converter: Conver
 @pytest.mark.parametrize("recipe", ["f32", "q8_0", "q4_k", "q4_0"])
 def test_file_size_follows_from_the_layout(runs: Runs, converter: Converter, recipe: str, measured: Measure) -> None:
     """A file with minimal metadata is exactly as large as its layout says; without freq_base, 64 bytes less."""
-    file = runs.file(converter, recipe, "minimal")
+    file = runs.file(converter, recipe)
     measured.exactly(f"{recipe}, bytes", file.stat().st_size)
     shapes = runs.source.gguf_shapes()
     types = {name: layout.type_of(shape, recipe) for name, shape in shapes.items()}
@@ -177,7 +177,7 @@ def test_the_same_checkpoint_gives_the_same_file(runs: Runs, converter: Converte
     second = runs.store.build(
         f"{converter.name}-{recipe}-again",
         {},
-        lambda output: converter.convert(runs.checkpoint.folder, output, recipe, "full"),
+        lambda output: converter.convert(runs.checkpoint.folder, output, recipe, "minimal"),
         ".gguf",
     )
     digests = {hashlib.file_digest(file.open("rb"), "sha256").hexdigest() for file in (first, second)}

@@ -16,7 +16,7 @@ def test_f32_file_generates_the_reference_continuation(
 ) -> None:
     """Freely generating from an f32 file gives the reference's continuation, token for token."""
     expected = list(runs.recording.continuation)
-    generated = engine.load(runs.file(engine, "f32"), backend).generate(runs.recording.prompt, len(expected))
+    generated = engine.load(runs.engine_file(engine, "f32"), backend).generate(runs.recording.prompt, len(expected))
     measured.exactly("tokens as the reference", _common_prefix(generated, expected))
     assert generated == expected
 
@@ -27,7 +27,7 @@ def test_generation_leaves_the_reference_where_teacher_forcing_does(
     runs: Runs, engine: Engine, backend: str, recipe: str, measured: Measure
 ) -> None:
     """Free generation leaves the reference exactly where teacher forcing first picks another token."""
-    file = runs.file(engine, recipe)
+    file = runs.engine_file(engine, recipe)
     forced = runs.against_reference(engine, backend, file).first_divergence
     steps = len(runs.recording.continuation) if forced is None else forced + 1
     generated = engine.load(file, backend).generate(runs.recording.prompt, steps)
@@ -41,7 +41,7 @@ def test_generation_leaves_the_reference_where_teacher_forcing_does(
 @pytest.mark.parametrize("recipe", ["f32", "q8_0"])
 def test_the_cache_changes_no_token(runs: Runs, engine: Engine, backend: str, recipe: str) -> None:
     """Decoding token by token with a cache picks what one pass over the whole sequence picks."""
-    model = engine.load(runs.file(engine, recipe), backend)
+    model = engine.load(runs.engine_file(engine, recipe), backend)
     prompt = list(runs.recording.prompt)
     generated = model.generate(prompt, 12)
     whole = model.logits([*prompt, *generated])[len(prompt) - 1 : -1]

@@ -29,7 +29,7 @@ FAULTS = {
 def test_f32_file_is_as_near_as_float32_can_be(runs: Runs, engine: Engine, backend: str, measured: Measure) -> None:
     """An f32 file differs from the reference by no more than the article's 1.05e-4, nor than three times the
     reference's own distance from float64, and picks the same token at every step."""
-    comparison = runs.against_reference(engine, backend, runs.file(engine, "f32"))
+    comparison = runs.against_reference(engine, backend, runs.engine_file(engine, "f32"))
     floor = float(runs.noise_floor.max())
     measured("noise floor: the reference against float64, worst", floor)
     _measure(measured, f"{engine.backends[backend]}: ", comparison)
@@ -42,7 +42,7 @@ def test_errors_are_ordered_by_recipe(runs: Runs, engine: Engine, backend: str, 
     """By the median of the step maxima, f32 < q8_0 < q4_k_m < q4_k < q4_0."""
     medians = []
     for recipe in BY_ERROR:
-        comparison = runs.against_reference(engine, backend, runs.file(engine, recipe))
+        comparison = runs.against_reference(engine, backend, runs.engine_file(engine, recipe))
         _measure(measured, f"{engine.backends[backend]}, {recipe}: ", comparison)
         medians.append(comparison.median)
     assert all(np.isfinite(medians))
@@ -57,7 +57,7 @@ def test_a_fault_stands_out_of_its_types_error(
     """A q8_0 file without freq_base, or with q and k unpermuted, is at its median step further from the
     reference than the correct file at its worst; where the model's own base is the default, a file without
     freq_base gives the correct file's logits."""
-    file = runs.file(engine, "q8_0")
+    file = runs.engine_file(engine, "q8_0")
     correct = runs.against_reference(engine, backend, file)
     faulty = runs.against_reference(engine, backend, runs.edited(file, fault.replace(" ", "-"), FAULTS[fault]))
     measured("correct file: worst", correct.worst)
@@ -70,7 +70,7 @@ def test_a_fault_stands_out_of_its_types_error(
 @claim("logits.own-equals-independent")
 def test_own_and_independent_q8_0_give_the_same_logits(runs: Runs, engine: Engine, backend: str) -> None:
     """The converted q8_0 file and llama.cpp's give bit-identical logits."""
-    own = runs.logits(engine, backend, runs.file(engine, "q8_0"))
+    own = runs.logits(engine, backend, runs.engine_file(engine, "q8_0"))
     independent = runs.logits(engine, backend, runs.independent_file("Q8_0"))
     compare_logits(own, independent).require_bit_identical()
 
@@ -78,7 +78,7 @@ def test_own_and_independent_q8_0_give_the_same_logits(runs: Runs, engine: Engin
 @claim("logits.repeatable")
 def test_the_same_prompt_twice_gives_the_same_logits(runs: Runs, engine: Engine, backend: str) -> None:
     """A loaded model keeps nothing from one sequence to the next: the same tokens give the same bits again."""
-    model = engine.load(runs.file(engine, "q8_0"), backend)
+    model = engine.load(runs.engine_file(engine, "q8_0"), backend)
     prompt = list(runs.recording.prompt)
     first = np.array(model.logits(prompt))
     model.generate(prompt[:5], 2)

@@ -28,7 +28,7 @@ FREQ_BASE = "llama.rope.freq_base"
 @claim("metadata.no-keys")
 def test_a_file_without_keys_is_refused_by_name(runs: Runs, engine: Engine, backend: str) -> None:
     """A file without any key is an error that names ``llama.attention.head_count``."""
-    bare = runs.edited(runs.file(engine, "q8_0", "minimal"), "no-keys", surgery.drop_all_keys)
+    bare = runs.edited(runs.file(engine, "q8_0"), "no-keys", surgery.drop_all_keys)
     _require_refusal(engine, backend, bare, "llama.attention.head_count")
 
 
@@ -36,7 +36,7 @@ def test_a_file_without_keys_is_refused_by_name(runs: Runs, engine: Engine, back
 @pytest.mark.parametrize("key", REQUIRED)
 def test_a_missing_required_key_is_refused_by_name(runs: Runs, engine: Engine, backend: str, key: str) -> None:
     """A file without one required key is an error that names it."""
-    file = runs.file(engine, "q8_0", "minimal")
+    file = runs.file(engine, "q8_0")
     _require_refusal(engine, backend, runs.edited(file, f"no-{key}", partial(surgery.drop_key, key=key)), key)
 
 
@@ -46,7 +46,7 @@ def test_a_missing_freq_base_is_10000_without_a_word(
 ) -> None:
     """Without ``llama.rope.freq_base`` there is no error and the base is 10000: the logits are bit-identical
     to those of a file that says 10000, and other than the correct file's where the model has another base."""
-    file = runs.file(engine, "q8_0")
+    file = runs.engine_file(engine, "q8_0")
     without = runs.edited(file, "no-freq_base", partial(surgery.drop_key, key=FREQ_BASE))
     says_so = runs.edited(file, "freq_base-10000", partial(surgery.set_key, key=FREQ_BASE, content=DEFAULT_FREQ_BASE))
     prompt = list(runs.recording.prompt)

@@ -21,7 +21,7 @@ def test_neox_equals_permuted_up_to_the_order_of_summation(
     activations that difference moves activations across rounding boundaries, and they differ by no more
     than either differs from the reference.
     """
-    file = runs.file(engine, "q8_0")
+    file = runs.engine_file(engine, "q8_0")
     permuted = runs.logits(engine, backend, file)
     neox = runs.logits(engine, backend, runs.edited(file, "neox", surgery.neox))
     comparison = compare_logits(permuted, neox)
@@ -39,6 +39,6 @@ def test_neox_equals_permuted_up_to_the_order_of_summation(
 @claim("rope.neox-bit-for-bit")
 def test_f32_neox_equals_transformers_bit_for_bit(runs: Runs, engine: Engine, backend: str) -> None:
     """An f32 file with the checkpoint's own row order does the reference's arithmetic: not one bit differs."""
-    neox = runs.edited(runs.file(engine, "f32"), "neox", surgery.neox)
+    neox = runs.edited(runs.engine_file(engine, "f32"), "neox", surgery.neox)
     measured_logits = runs.logits(engine, backend, neox)
     compare_logits(np.asarray(runs.reference_logits), measured_logits).require_bit_identical()

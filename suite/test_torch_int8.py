@@ -1,5 +1,7 @@
 """The article's PyTorch side: int8 with one scale per tensor, against 8 bits with one scale per block."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,12 +9,15 @@ from torch import nn
 from impl.catalogue import resolve
 from suite.claims import claim
 from suite.kit import torch_int8
+from suite.kit.bounds import LEAK_FACTOR
 from suite.kit.logits import LogitsComparison
 from suite.kit.results import Measure, Undecided
 from suite.kit.runs import Runs
 
 ENGINE = "qnnpack"
 """The article's engine, the only one on its machine."""
+
+LATER_TOKENS = 8
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +57,9 @@ def test_one_scale_per_tensor_costs_more_than_one_per_block(runs: Runs, measured
     q8_0 = runs.against_reference(resolve("reference"), "cpu-dequantized", runs.independent_file("Q8_0"))
     weights = runs.torch_against_reference("weights-only", lambda folder: torch_int8.weight_only_int8(folder, ENGINE))
     both = runs.torch_against_reference(ENGINE, lambda folder: torch_int8.dynamic_int8(folder, ENGINE))
-    per_token = runs.torch_against_reference("torchao", torch_int8.per_token_int8)
-    for label, comparison in {"weights only": weights, ENGINE: both, "torchao per token": per_token}.items():
+    for label, comparison in {"weights only": weights, ENGINE: both}.items():
         _measure(measured, label, comparison)
     assert q8_0.median < weights.median < both.median
-    assert q8_0.median < per_token.median < both.median
 
 
 @claim("torch-int8.size")
@@ -72,20 +75,22 @@ def test_the_state_dict_shrinks_to_less_than_half(runs: Runs, dynamic_model: nn.
 @claim("causality.torch-dynamic")
 @pytest.mark.parametrize("engine_name", [ENGINE, "default engine"])
 def test_dynamic_int8_depends_on_later_tokens(runs: Runs, engine_name: str, measured: Measure) -> None:
-    """Under ``quantize_dynamic`` later tokens change an earlier position's logits, by more than 1: the scale of an
-    activation comes from the whole input."""
+    """Under ``quantize_dynamic`` later tokens change an earlier position's logits, by ten thousand times what
+    float32 rounding does and more: the scale of an activation comes from the whole input."""
     name = torch_int8.default_engine() if engine_name == "default engine" else engine_name
     model = torch_int8.dynamic_int8(runs.checkpoint.folder, name)
     difference = torch_int8.prefix_dependence(model, runs.recording)
     measured(f"{engine_name}: position {len(runs.recording.prompt) - 1}, max|diff|", difference)
-    assert difference > 1
+    assert difference > LEAK_FACTOR * runs.noise_floor.max()
 
 
 @claim("causality.torchao")
 def test_per_token_int8_does_not_depend_on_later_tokens(runs: Runs, measured: Measure) -> None:
     """torchao's int8 with one scale per token keeps the position's logits the same bits."""
     model = torch_int8.per_token_int8(runs.checkpoint.folder)
-    difference = torch_int8.prefix_dependence(model, runs.recording)
+    # A few later tokens show a dependence as well as many, and torchao's CPU kernels are slow.
+    few = replace(runs.recording, continuation=runs.recording.continuation[:LATER_TOKENS])
+    difference = torch_int8.prefix_dependence(model, few)
     measured(f"position {len(runs.recording.prompt) - 1}, max|diff|", difference)
     assert difference == 0
 

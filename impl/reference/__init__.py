@@ -28,6 +28,7 @@ class Reference:
     deviations: Mapping[str, str] = {}
     types: Sequence[str] = tuple(FORMATS)
     recipes: Sequence[str] = tuple(RECIPES)
+    metadata: Metadata = "minimal"
     backends: Mapping[str, Arithmetic] = {"cpu": "quantized-activations", "cpu-dequantized": "dequantized"}
 
     def quantize(

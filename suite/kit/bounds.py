@@ -6,6 +6,9 @@ ARTICLES_BOUND = 1.05e-4
 NOISE_FACTOR = 3
 """How many times the float32 reference's own distance from float64 another float32 program may be away."""
 
+LEAK_FACTOR = 10_000
+"""From how many times the reference's own distance from float64 on a dependence on later tokens is no rounding."""
+
 
 def float32_bound(noise_floor: float) -> float:
     """The largest difference between two float32 evaluations of one model, given the reference's noise floor."""

@@ -6,6 +6,7 @@ after the header and after every tensor zeros up to a multiple of 32.
 """
 
 from collections.abc import Iterable, Mapping
+from math import prod
 
 import gguf
 
@@ -23,6 +24,9 @@ FALLBACKS: Mapping[str, str] = {
 }
 """What llama.cpp takes where a row is not a multiple of the type's block."""
 
+NEWER_THAN_GGUF: Mapping[str, tuple[int, int]] = {"q2_0": (64, 18)}
+"""Values and bytes of the blocks that the gguf package does not know yet."""
+
 
 def padded(size: int) -> int:
     """``size`` bytes, rounded up to the alignment."""
@@ -31,11 +35,15 @@ def padded(size: int) -> int:
 
 def tensor_bytes(shape: tuple[int, ...], type: str) -> int:
     """The bytes of a tensor's data."""
-    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type.upper()]]
-    count = 1
-    for dimension in shape:
-        count *= dimension
-    return count // block * size
+    block, size = block_size(type)
+    return prod(shape) // block * size
+
+
+def block_size(type: str) -> tuple[int, int]:
+    """Values and bytes of a type's block."""
+    if type in NEWER_THAN_GGUF:
+        return NEWER_THAN_GGUF[type]
+    return gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type.upper()]]
 
 
 def type_of(shape: tuple[int, ...], recipe: str) -> str:
@@ -43,7 +51,7 @@ def type_of(shape: tuple[int, ...], recipe: str) -> str:
     if len(shape) == 1:
         return "f32"
     for type in (recipe, FALLBACKS.get(recipe, "f16"), "f16"):
-        block, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type.upper()]]
+        block, _ = block_size(type)
         if shape[-1] % block == 0:
             return type
     raise AssertionError("f16 fits every row")

@@ -166,7 +166,7 @@ def _detail(report: pytest.TestReport) -> str:
     if hasattr(report, "wasxfail"):
         return str(report.wasxfail)
     if report.skipped and isinstance(report.longrepr, tuple):
-        return str(report.longrepr[2]).removeprefix("Skipped: ")
+        return str(report.longrepr[2]).split(": ", maxsplit=1)[-1]
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash is not None else str(report.longrepr or "")
     return next(iter(text.splitlines()), "")

@@ -95,7 +95,13 @@ class Runs:
 
         return _mapped(self.store.build("noise-floor", {}, run, ".npy"))
 
-    def file(self, implementation: Implementation, recipe: str, metadata: Metadata = "full") -> Path:
+    def engine_file(self, engine: Engine, recipe: str) -> Path:
+        """The checkpoint as the implementation converts it, with the least metadata that its engine needs."""
+        # Without a key for the head size, readers derive it; and a full file's vocabulary takes seconds to read.
+        derived = self.source.head_size * self.source.heads["attn_q"] == self.source.config["hidden_size"]
+        return self.file(engine, recipe, getattr(engine, "metadata", "full") if derived else "full")
+
+    def file(self, implementation: Implementation, recipe: str, metadata: Metadata = "minimal") -> Path:
         """The checkpoint as the implementation converts it; the reference's file for one that converts nothing."""
         converter = implementation if "converter" in offered(implementation) else resolve("reference")
         require_member(converter, "recipes", recipe)
@@ -159,7 +165,7 @@ class Runs:
 
     def summary(self, engine: Engine, backend: str, recipe: str) -> RecordedLogits:
         """What a snapshot keeps of an engine's logits on a recipe's file."""
-        file = self.file(engine, recipe)
+        file = self.engine_file(engine, recipe)
         metadata = {
             "checkpoint": self.recording.checkpoint,
             "implementation": f"{engine.name} {engine.version}",
