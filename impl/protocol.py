@@ -40,6 +40,11 @@ class Implementation(Protocol):
 
     Optional; a missing attribute means no deviations.
     """
+    metadata: Metadata
+    """The least that a file must say for this implementation's engine.
+
+    Optional; a missing attribute means ``full``.
+    """
 
 
 @runtime_checkable
@@ -96,8 +101,6 @@ class Engine(Protocol):
 
     backends: Mapping[str, Arithmetic]
     """Each backend's name and its arithmetic, e.g. ``{"cpu": "quantized-activations"}``."""
-    metadata: Metadata
-    """The least that a file must say for this engine. Optional; a missing attribute means ``full``."""
 
     def load(self, path: Path, backend: str) -> Model:
         """Load a GGUF file. A missing required key is an error naming the key."""

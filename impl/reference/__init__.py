@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from impl import __version__
 from impl.protocol import Arithmetic, Metadata
 from impl.reference.blocks import FORMATS, dequantize, quantize
-from impl.reference.convert import convert
+from impl.reference.convert import Steps, convert
 from impl.reference.recipe import RECIPES
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Reference:
     name = "reference"
     version = __version__
     deviations: Mapping[str, str] = {}
+    steps: Steps = Steps()
     types: Sequence[str] = tuple(FORMATS)
     recipes: Sequence[str] = tuple(RECIPES)
     metadata: Metadata = "minimal"
@@ -43,7 +44,7 @@ class Reference:
 
     def convert(self, checkpoint: Path, output: Path, recipe: str, metadata: Metadata = "full") -> None:
         """See ``impl.reference.convert.convert``."""
-        convert(checkpoint, output, recipe, metadata)
+        convert(checkpoint, output, recipe, metadata, self.steps)
 
     def load(self, path: Path, backend: str) -> "Model":
         """See ``impl.reference.llama.load``; torch is imported only here, so converting never pays for it."""

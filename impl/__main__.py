@@ -1,0 +1,116 @@
+"""``python -m impl``: what the built-in implementations offer, a conversion, the logits of a file."""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFReader
+from numpy.typing import NDArray
+
+from impl.catalogue import BUILT_IN, resolve
+from impl.errors import InputError
+from impl.output import written_whole
+from impl.protocol import Implementation, offered
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand; 0 when all is well, 2 for unusable input."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m impl", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    listing = commands.add_parser("list", help="what each built-in implementation offers")
+    listing.set_defaults(run=_list)
+
+    convert = commands.add_parser("convert", help="convert a checkpoint folder to a GGUF file")
+    convert.add_argument("folder", type=Path)
+    convert.add_argument("output", type=Path)
+    convert.add_argument("--recipe", default="q8_0", metavar="NAME", help="a type or a mix [q8_0]")
+    convert.add_argument("--metadata", default="full", choices=("minimal", "full"), help="which keys [full]")
+    convert.set_defaults(run=_convert)
+
+    logits = commands.add_parser("logits", help="the most likely next tokens after a prompt")
+    logits.add_argument("file", type=Path)
+    logits.add_argument("--tokens", type=_token_ids, required=True, metavar="ID,ID…", help="the prompt")
+    logits.add_argument("--backend", default="cpu", metavar="NAME", help="[cpu]")
+    logits.add_argument("--top", type=int, default=5, metavar="N", help="how many to show [5]")
+    logits.add_argument("--output", type=Path, metavar="NPY", help="write float32[tokens, vocabulary] there")
+    logits.set_defaults(run=_logits)
+
+    for command in (convert, logits):
+        command.add_argument("--impl", default="reference", metavar="NAME", help="name or module:Class")
+    return parser
+
+
+def _token_ids(text: str) -> list[int]:
+    try:
+        return [int(token) for token in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no comma-separated list of token ids") from None
+
+
+def _list(options: argparse.Namespace) -> None:
+    for name in BUILT_IN:
+        try:
+            implementation = resolve(name)
+        except InputError as error:
+            print(f"{name}: not available here\n  {error}")
+            continue
+        print(f"{name} {implementation.version}: {', '.join(offered(implementation))}")
+        for attribute in ("types", "recipes", "backends"):
+            if members := getattr(implementation, attribute, ()):
+                print(f"  {attribute}: {', '.join(members)}")
+
+
+def _convert(options: argparse.Namespace) -> None:
+    converter = _offering("converter", options.impl)
+    start = time.perf_counter()
+    converter.convert(options.folder, options.output, options.recipe, options.metadata)
+    seconds = time.perf_counter() - start
+    types = Counter(tensor.tensor_type.name for tensor in GGUFReader(options.output).tensors)
+    counts = ", ".join(f"{count} {type}" for type, count in sorted(types.items()))
+    size = options.output.stat().st_size
+    print(f"{options.output}: {types.total()} tensors ({counts}), {size} bytes, {seconds:.1f} s")
+
+
+def _logits(options: argparse.Namespace) -> None:
+    engine = _offering("engine", options.impl)
+    if options.backend not in engine.backends:
+        known = ", ".join(engine.backends)
+        raise InputError(f"backend {options.backend!r}: unknown to {engine.name}, expected one of {known}")
+    logits = engine.load(options.file, options.backend).logits(options.tokens)
+    if options.output:
+        _save(logits, options.output)
+    last = logits[-1]
+    for token in np.argsort(-last, kind="stable")[: options.top]:
+        print(f"{token}\t{last[token]:.6f}")
+
+
+def _offering(capability: str, spec: str) -> Implementation:
+    implementation = resolve(spec)
+    if capability not in offered(implementation):
+        known = ", ".join(offered(implementation))
+        raise InputError(f"implementation {spec!r}: is no {capability}, offers {known}")
+    return implementation
+
+
+def _save(logits: NDArray[np.float32], output: Path) -> None:
+    with written_whole(output) as unfinished, unfinished.open("wb") as file:
+        np.save(file, logits)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
