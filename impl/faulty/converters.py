@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from gguf import GGUFValueType
 
 from impl.errors import InputError
 from impl.protocol import Metadata
 from impl.reference import Reference
+from impl.reference.blocks import quantize
 from impl.reference.checkpoint import Checkpoint
 from impl.reference.convert import Steps, Tensor, entries_of, heads_of, tensors_of
 from impl.reference.metadata import Entry
@@ -72,7 +74,7 @@ class QuantizedNorms(Reference):
     """Gives norms fewer bits too."""
 
     name = "quantized-norms"
-    steps = Steps(types=_norms_too)
+    steps = Steps(types=_norms_too, quantize=lambda weight, type: quantize(np.atleast_2d(weight), type))
 
 
 def _without_freq_base(source: Checkpoint, recipe: Recipe, metadata: Metadata, types: Mapping[str, str]) -> list[Entry]:

@@ -151,6 +151,10 @@ def _near_float16_limit(random: Generator) -> NDArray[np.floating]:
     return np.clip(_normal(random), -2.9, 2.9) / 2.9 * 40000
 
 
+def _around_an_e4m3_limit(random: Generator) -> NDArray[np.floating]:
+    return np.clip(_normal(random), -2.9, 2.9) * np.linspace(400, 1000, ROWS)[:, None]
+
+
 def _with(value: float) -> Callable[[Generator], NDArray[np.floating]]:
     def build(random: Generator) -> NDArray[np.floating]:
         weight = _normal(random)
@@ -185,6 +189,7 @@ FINITE: tuple[BlockInput, ...] = (
     BlockInput("vanishing groups", "a near-zero group among ordinary ones", _vanishing_groups),
     BlockInput("smallest scales", "a float16 scale that underflows or is subnormal", _smallest_scales),
     BlockInput("one weight", "a search that divides by what is left without that weight", _lonely),
+    BlockInput("around 6 x 248", "an E4M3 scale that saturates elsewhere", _around_an_e4m3_limit),
     BlockInput("near the limit", "a float16 scale near its limit", _near_float16_limit),
 )
 
@@ -201,8 +206,16 @@ NON_FINITE: tuple[BlockInput, ...] = (
 
 IMPORTANCES: tuple[Importance, ...] = (
     Importance("ones", "importance that changes the algorithm, not only the weights", lambda random: np.ones(COLUMNS)),
-    Importance("squares", "importance ignored, or taken per block instead of per column", lambda random: random.standard_normal(COLUMNS) ** 2),
-    Importance("mostly zero", "a sum of weights of 0", lambda random: (random.random(COLUMNS) < 0.02) * random.random(COLUMNS)),
+    Importance(
+        "squares",
+        "importance ignored, or taken per block instead of per column",
+        lambda random: random.standard_normal(COLUMNS) ** 2,
+    ),
+    Importance(
+        "mostly zero", "a sum of weights of 0", lambda random: (random.random(COLUMNS) < 0.02) * random.random(COLUMNS)
+    ),
     Importance("zeros", "division by a sum of weights of 0", lambda random: np.zeros(COLUMNS)),
-    Importance("wide range", "sums in another order, or in float64", lambda random: 10 ** random.uniform(-8, 4, COLUMNS)),
+    Importance(
+        "wide range", "sums in another order, or in float64", lambda random: 10 ** random.uniform(-8, 4, COLUMNS)
+    ),
 )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock
@@ -30,14 +31,21 @@ class Checkpoint:
         return NOTES.get(self.name, "")
 
 
-BUILDERS: Mapping[str, Callable[[Path], None]] = {"smollm2": smollm2.build, "tiny": tiny.build}
+BUILDERS: Mapping[str, Callable[[Path], None]] = {
+    "smollm2": smollm2.build,
+    "tiny": tiny.build,
+    "tiny-tied": partial(tiny.build, tied=True),
+}
+
+RANDOM = "this checkpoint's weights are random: its logit figures stand for no trained model"
 
 NOTES: Mapping[str, str] = {
     "smollm2": (
         "smollm2's weights went through Q4_1 once: logit figures differ from the article's, "
         "while shapes, sizes, counts and byte claims do not"
     ),
-    "tiny": "tiny's weights are random: its logit figures stand for no trained model",
+    "tiny": RANDOM,
+    "tiny-tied": RANDOM,
 }
 
 

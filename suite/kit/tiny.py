@@ -32,14 +32,18 @@ CHAT_TEMPLATE = (
 )
 
 
-def build(folder: Path) -> None:
-    """Write the checkpoint ``folder``, the same bytes every time."""
+def build(folder: Path, *, tied: bool = False) -> None:
+    """Write the checkpoint ``folder``, the same bytes every time.
+
+    Where ``tied``, the configuration ties the head to the embedding and the head is shipped all the same, equal
+    to it: it must be written once.
+    """
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "checkpoint"
         made.mkdir()
         vocabulary = _write_tokenizer(made)
-        _write_config(vocabulary, made)
-        _write_shards(_tensors(vocabulary), made)
+        _write_config(vocabulary, tied, made)
+        _write_shards(_tensors(vocabulary, tied), made)
         shutil.move(made, folder)
 
 
@@ -65,7 +69,7 @@ def _write_tokenizer(folder: Path) -> int:
     return len(tokens)
 
 
-def _write_config(vocabulary: int, folder: Path) -> None:
+def _write_config(vocabulary: int, tied: bool, folder: Path) -> None:
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -80,7 +84,7 @@ def _write_config(vocabulary: int, folder: Path) -> None:
         "rope_theta": 31000.0,
         "rms_norm_eps": 3e-06,
         "hidden_act": "silu",
-        "tie_word_embeddings": False,
+        "tie_word_embeddings": tied,
         "attention_bias": False,
         "mlp_bias": False,
         "bos_token_id": 1,
@@ -91,7 +95,7 @@ def _write_config(vocabulary: int, folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def _tensors(vocabulary: int) -> dict[str, NDArray]:
+def _tensors(vocabulary: int, tied: bool) -> dict[str, NDArray]:
     random = np.random.default_rng(SEED)
 
     def matrix(rows: int, columns: int, gain: float = 1.0) -> NDArray:
@@ -107,6 +111,8 @@ def _tensors(vocabulary: int) -> dict[str, NDArray]:
         "model.norm.weight": norm(),
         "lm_head.weight": matrix(vocabulary, HIDDEN, gain=4.0),
     }
+    if tied:
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     for layer in range(LAYERS):
         block = f"model.layers.{layer}."
         tensors |= {

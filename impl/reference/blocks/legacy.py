@@ -1,0 +1,259 @@
+"""Blocks of 32 under one float16 scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, and Q8_1 for activations."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impl.reference.blocks.arithmetic import (
+    ZERO,
+    as_float16,
+    compiled,
+    half_away,
+    magnitude_bits,
+    reciprocal,
+    truncated,
+)
+from impl.reference.blocks.block_format import BlockFormat
+from impl.reference.blocks.packing import pack_nibbles, unpack_nibbles
+from impl.reference.blocks.search import fit_scale, fit_scale_and_minimum, weights_from_rows
+
+SIZE = 32
+HALF = np.float32(0.5)
+CODE_LIMIT = np.float32(127)
+
+
+class SymmetricFormat(BlockFormat):
+    """weight = scale * (code - ``zero``); the largest magnitude takes code 0, whatever its sign."""
+
+    values = SIZE
+    zero: int
+    activation = "q8_0"
+
+    def fit(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        """Scale float32[blocks] and codes uint8[blocks, 32]."""
+        x = rows.reshape(-1, SIZE)
+        if importance is not None:
+            return fit_scale(x, weights_from_rows(rows, importance).reshape(-1, SIZE), self.zero)
+        scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
+        _divide_by_largest(x, np.int32(self.zero), scale, codes)
+        return scale, codes
+
+
+class OffsetFormat(BlockFormat):
+    """weight = scale * code + minimum, with codes up to ``last``."""
+
+    values = SIZE
+    last: int
+    activation = "q8_1"
+
+    def fit(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.uint8]]:
+        """Scale and minimum, float32[blocks] each, and codes uint8[blocks, 32]."""
+        x = rows.reshape(-1, SIZE)
+        if importance is not None:
+            weights = weights_from_rows(rows, importance).reshape(-1, SIZE)
+            scale, depth, codes = fit_scale_and_minimum(x, weights, self.last, -0.9, 0.05, 36)
+            return scale, -depth, codes
+        scale, minimum = np.empty(len(x), np.float32), np.empty(len(x), np.float32)
+        codes = np.empty(x.shape, np.uint8)
+        _divide_range(x, np.int32(self.last), scale, minimum, codes)
+        return scale, minimum, codes
+
+
+class Q4_0(SymmetricFormat):
+    """4 bits, -8 to 7."""
+
+    name = "q4_0"
+    layout = np.dtype([("scale", "<f2"), ("codes", "u1", 16)])
+    zero = 8
+
+    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+        """Codes j and j + 16 share byte j."""
+        scale, codes = self.fit(rows, importance)
+        blocks = np.empty(len(scale), self.layout)
+        blocks["scale"] = as_float16(scale)
+        pack_nibbles(codes, _bytes(blocks), 2)
+        return blocks
+
+    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
+        """Scale times code - 8."""
+        codes = unpack_nibbles(blocks["codes"]).astype(np.int8) - np.int8(self.zero)
+        return codes * blocks["scale"].astype(np.float32)[:, None]
+
+
+class Q4_1(OffsetFormat):
+    """4 bits above a minimum."""
+
+    name = "q4_1"
+    layout = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("codes", "u1", 16)])
+    last = 15
+
+    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+        """Codes j and j + 16 share byte j."""
+        scale, minimum, codes = self.fit(rows, importance)
+        blocks = np.empty(len(scale), self.layout)
+        blocks["scale"], blocks["minimum"] = as_float16(scale), as_float16(minimum)
+        pack_nibbles(codes, _bytes(blocks), 4)
+        return blocks
+
+    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
+        """Scale times code plus minimum."""
+        scale, minimum = (blocks[field].astype(np.float32)[:, None] for field in ("scale", "minimum"))
+        return unpack_nibbles(blocks["codes"]) * scale + minimum
+
+
+class Q5_0(SymmetricFormat):
+    """5 bits, -16 to 15."""
+
+    name = "q5_0"
+    layout = np.dtype([("scale", "<f2"), ("fifth_bits", "u1", 4), ("codes", "u1", 16)])
+    zero = 16
+
+    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+        """Four bits as in Q4_0; the fifth of code j is bit j of 32."""
+        scale, codes = self.fit(rows, importance)
+        blocks = np.empty(len(scale), self.layout)
+        blocks["scale"] = as_float16(scale)
+        blocks["fifth_bits"] = _pack_fifth_bits(codes)
+        pack_nibbles(codes, _bytes(blocks), 6)
+        return blocks
+
+    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
+        """Scale times code - 16."""
+        codes = _unpack_five_bits(blocks).astype(np.int8) - np.int8(self.zero)
+        return codes * blocks["scale"].astype(np.float32)[:, None]
+
+
+class Q5_1(OffsetFormat):
+    """5 bits above a minimum."""
+
+    name = "q5_1"
+    layout = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("fifth_bits", "u1", 4), ("codes", "u1", 16)])
+    last = 31
+
+    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+        """Four bits as in Q4_1; the fifth of code j is bit j of 32."""
+        scale, minimum, codes = self.fit(rows, importance)
+        blocks = np.empty(len(scale), self.layout)
+        blocks["scale"], blocks["minimum"] = as_float16(scale), as_float16(minimum)
+        blocks["fifth_bits"] = _pack_fifth_bits(codes)
+        pack_nibbles(codes, _bytes(blocks), 8)
+        return blocks
+
+    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
+        """Scale times code plus minimum."""
+        scale, minimum = (blocks[field].astype(np.float32)[:, None] for field in ("scale", "minimum"))
+        return _unpack_five_bits(blocks) * scale + minimum
+
+
+class Q8_0(BlockFormat):
+    """8 bits, -127 to 127, half away from zero."""
+
+    name = "q8_0"
+    values = SIZE
+    layout = np.dtype([("scale", "<f2"), ("codes", "i1", SIZE)])
+    activation = "q8_0"
+
+    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+        """The scale is the largest magnitude over 127; importance has no say."""
+        x = rows.reshape(-1, SIZE)
+        blocks = np.empty(len(x), self.layout)
+        scale = np.empty(len(x), np.float32)
+        _round_to_127(x, scale, _bytes(blocks), 2)
+        blocks["scale"] = as_float16(scale)
+        return blocks
+
+    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
+        """Scale times code."""
+        return blocks["codes"] * blocks["scale"].astype(np.float32)[:, None]
+
+
+class Q8_1(BlockFormat):
+    """Q8_0 with the scale times the sum of its codes, which an offset format's minimum is multiplied by."""
+
+    name = "q8_1"
+    values = SIZE
+    layout = np.dtype([("scale", "<f2"), ("scaled_sum", "<f2"), ("codes", "i1", SIZE)])
+    activation = "q8_1"
+
+    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+        """As Q8_0; the sum is taken with the scale before it was rounded to float16."""
+        x = rows.reshape(-1, SIZE)
+        blocks = np.empty(len(x), self.layout)
+        scale = np.empty(len(x), np.float32)
+        _round_to_127(x, scale, _bytes(blocks), 4)
+        blocks["scale"] = as_float16(scale)
+        blocks["scaled_sum"] = as_float16(blocks["codes"].sum(axis=1, dtype=np.int32).astype(np.float32) * scale)
+        return blocks
+
+    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
+        """Scale times code."""
+        return blocks["codes"] * blocks["scale"].astype(np.float32)[:, None]
+
+
+def _bytes(blocks: NDArray[np.void]) -> NDArray[np.uint8]:
+    return blocks.view(np.uint8).reshape(len(blocks), -1)
+
+
+def _pack_fifth_bits(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.packbits(codes >> np.uint8(4), axis=1, bitorder="little")
+
+
+def _unpack_five_bits(blocks: NDArray[np.void]) -> NDArray[np.uint8]:
+    fifth_bits = np.unpackbits(blocks["fifth_bits"], axis=1, bitorder="little")
+    return unpack_nibbles(blocks["codes"]) | (fifth_bits << np.uint8(4))
+
+
+@compiled
+def _divide_by_largest(
+    x: NDArray[np.float32], zero: np.int32, scale: NDArray[np.float32], codes: NDArray[np.uint8]
+) -> None:
+    """Scale = first value of the largest magnitude over -zero; code = x / scale + zero, half up."""
+    half_up = np.float32(zero) + HALF
+    for b in range(x.shape[0]):
+        largest = extreme = ZERO
+        for j in range(x.shape[1]):
+            if abs(x[b, j]) > largest:
+                largest, extreme = abs(x[b, j]), x[b, j]
+        scale[b] = extreme / np.float32(-zero)
+        inverse = reciprocal(scale[b])
+        for j in range(x.shape[1]):
+            codes[b, j] = np.uint8(min(truncated(x[b, j] * inverse + half_up), np.int32(2 * zero - 1)))
+
+
+@compiled
+def _divide_range(
+    x: NDArray[np.float32],
+    last: np.int32,
+    scale: NDArray[np.float32],
+    minimum: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+) -> None:
+    """Scale = range over the last code; code = (x - minimum) / scale, half up."""
+    for b in range(x.shape[0]):
+        low = high = x[b, 0]
+        for j in range(x.shape[1]):
+            if x[b, j] < low:
+                low = x[b, j]
+            if x[b, j] > high:
+                high = x[b, j]
+        minimum[b] = low
+        scale[b] = (high - low) / np.float32(last)
+        inverse = reciprocal(scale[b])
+        for j in range(x.shape[1]):
+            codes[b, j] = np.uint8(min(truncated((x[b, j] - low) * inverse + HALF), np.int32(last)))
+
+
+@compiled
+def _round_to_127(x: NDArray[np.float32], scale: NDArray[np.float32], blocks: NDArray[np.uint8], at: int) -> None:
+    """Scale = largest magnitude over 127; codes, int8, from byte ``at`` of each block on."""
+    for b in range(x.shape[0]):
+        largest = np.int32(0)
+        for j in range(x.shape[1]):
+            largest = max(largest, magnitude_bits(x[b, j]))
+        scale[b] = np.int32(largest).view(np.float32) / CODE_LIMIT
+        inverse = reciprocal(scale[b])
+        for j in range(x.shape[1]):
+            blocks[b, at + j] = np.uint8(half_away(x[b, j] * inverse))

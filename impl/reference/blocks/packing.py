@@ -1,0 +1,59 @@
+"""Codes of fewer than eight bits in bytes, the ways the block formats arrange them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from impl.reference.blocks.arithmetic import compiled
+
+
+@compiled
+def pack_nibbles(codes: NDArray[np.uint8], blocks: NDArray[np.uint8], at: int) -> None:
+    """Write uint8[blocks, 32] from byte ``at`` on: code j in the low half of byte j, j + 16 in the high.
+
+    Bits above the fourth are left out.
+    """
+    for block in range(codes.shape[0]):
+        for j in range(16):
+            high = np.uint8(codes[block, j + 16] << np.uint8(4))
+            blocks[block, at + j] = np.uint8(codes[block, j] & np.uint8(15)) | high
+
+
+def unpack_nibbles(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8[..., n] to uint8[..., 2 n]: the low halves, then the high halves."""
+    return np.concatenate([packed & np.uint8(15), packed >> np.uint8(4)], axis=-1)
+
+
+@compiled
+def pack_crumbs(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8[n, 256] below 4 to uint8[n, 64]: four codes, 32 apart, in a byte, the first lowest."""
+    packed = np.zeros((codes.shape[0], 64), np.uint8)
+    width = codes.shape[1] // 8
+    for block in range(codes.shape[0]):
+        for run in range(8):
+            shift = np.uint8(2 * (run % 4))
+            for j in range(width):
+                packed[block, run // 4 * width + j] |= np.uint8(codes[block, run * width + j] << shift)
+    return packed
+
+
+def unpack_crumbs(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8[n, 64] to uint8[n, 256]."""
+    shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
+    return ((packed.reshape(-1, 2, 1, 32) >> shifts) & np.uint8(3)).reshape(-1, 256)
+
+
+@compiled
+def pack_bits(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8[n, 256] of 0 and 1 to uint8[n, 32]: bit 32 k + j becomes bit k of byte j."""
+    packed = np.zeros((bits.shape[0], 32), np.uint8)
+    width = packed.shape[1]
+    for block in range(bits.shape[0]):
+        for k in range(8):
+            for j in range(width):
+                packed[block, j] |= np.uint8(bits[block, width * k + j] << np.uint8(k))
+    return packed
+
+
+def unpack_bits(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """uint8[n, 32] to uint8[n, 256] of 0 and 1."""
+    return np.unpackbits(packed[:, None], axis=1, bitorder="little").reshape(-1, 256)
