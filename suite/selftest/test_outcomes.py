@@ -7,7 +7,7 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-CONFTEST = Path(__file__).parents[2] / "conftest.py"
+ROOT = Path(__file__).parents[2]
 
 MODULE = """
 import pytest
@@ -83,20 +83,11 @@ EXPECTED = {
 
 @pytest.fixture(params=[(), ("-n", "2")], ids=["one process", "two workers"])
 def run(request: pytest.FixtureRequest, pytester: pytest.Pytester, pytestconfig: pytest.Config) -> pytest.RunResult:
-    pytester.makeconftest(CONFTEST.read_text())
+    pytester.makeconftest((ROOT / "conftest.py").read_text())
     pytester.makepyfile(test_module=MODULE, deviating=IMPLEMENTATION)
-    pytester.makeini("[pytest]\npythonpath = .\n")
+    pytester.makeini(f"[pytest]\npythonpath = . {ROOT}\n")
     cache = str(pytestconfig.getoption("--cache"))
-    options = [
-        "--impl",
-        "deviating:Deviating",
-        "--checkpoint",
-        "tiny",
-        "--cache",
-        cache,
-        "--report",
-        "report",
-    ]
+    options = ["--impl=deviating:Deviating", "--checkpoint=tiny", f"--cache={cache}", "--report=report"]
     return pytester.runpytest_subprocess(*options, *request.param)
 
 
