@@ -26,9 +26,11 @@ def through_q8_k(x: Tensor) -> Tensor:
     """Blocks of 256: the first value of the largest magnitude takes code -127; scale in float32, half to even."""
     blocks = x.reshape(-1, 256)
     largest = blocks.gather(1, blocks.abs().argmax(dim=1, keepdim=True))
-    inverse = torch.where(largest == 0, 0, -127 / largest)
+    # torch divides a plain number by a tensor in two roundings, and by another tensor in one.
+    inverse = torch.where(largest == 0, 0, torch.tensor(-127.0) / largest)
     codes = torch.round(blocks * inverse).clamp(max=127)
-    return torch.where(largest == 0, 0, codes * (1 / inverse)).reshape(x.shape)
+    # The reciprocal of a subnormal value is infinite, and its block's scale 0.
+    return torch.where((largest == 0) | inverse.isinf(), 0, codes * (1 / inverse)).reshape(x.shape)
 
 
 THROUGH: Mapping[str, Callable[[Tensor], Tensor]] = {

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from impl.errors import InputError
-from impl.reference.blocks import binary, fp4, iq4, k_quants, lattice, legacy, ternary
-from impl.reference.blocks import float as floating
+from impl.reference.blocks import binary, floats, fp4, iq4, k_quants, lattice, legacy, ternary
 from impl.reference.blocks.arithmetic import largest_magnitudes
 from impl.reference.blocks.block_format import BlockFormat
 
@@ -24,9 +23,9 @@ FORMATS: Mapping[str, BlockFormat] = MappingProxyType(
     {
         block_format.name: block_format()
         for block_format in (
-            floating.F32,
-            floating.F16,
-            floating.BF16,
+            floats.F32,
+            floats.F16,
+            floats.BF16,
             legacy.Q4_0,
             legacy.Q4_1,
             legacy.Q5_0,

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from impl.reference.blocks.arithmetic import as_float16, clamped, compiled, half_away, magnitude_bits, reciprocal
 from impl.reference.blocks.block_format import BlockFormat
-from impl.reference.blocks.search import ordered_sums
+from impl.reference.blocks.weighting import ordered_sums
 
 SHIFTS = np.array([0, 2, 4, 6], dtype=np.uint8)
 

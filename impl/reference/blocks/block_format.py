@@ -40,8 +40,9 @@ class BlockFormat(ABC):
 
     def finite(self, blocks: NDArray[np.void]) -> NDArray[np.bool_]:
         """For each block, whether all of its floating-point fields are finite."""
-        fields = [blocks[name].reshape(len(blocks), -1) for name in self.layout.names]
-        floats = [field for field in fields if not np.issubdtype(field.dtype, np.integer)]
-        return np.logical_and.reduce(
-            [np.ones(len(blocks), np.bool_), *(np.isfinite(field).all(axis=1) for field in floats)]
-        )
+        finite = np.ones(len(blocks), np.bool_)
+        for name in self.layout.names:
+            if not np.issubdtype(self.layout[name].base, np.integer):
+                field = np.isfinite(blocks[name])
+                finite &= field if field.ndim == 1 else field.all(axis=1)
+        return finite

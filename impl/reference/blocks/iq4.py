@@ -5,9 +5,10 @@ from numpy.typing import NDArray
 
 from impl.reference.blocks.arithmetic import ZERO, as_float16, clamped, compiled, nearest, reciprocal
 from impl.reference.blocks.block_format import BlockFormat
-from impl.reference.blocks.lanes import LANES, into_lanes
+from impl.reference.blocks.lanes import LANES, extremes, into_lanes
 from impl.reference.blocks.packing import pack_nibbles, unpack_nibbles
-from impl.reference.blocks.search import SCALE, VANISHING, extremes, keep_better_scale, weights_from_groups
+from impl.reference.blocks.scale_search import SCALE, VANISHING, keep_better_scale
+from impl.reference.blocks.weighting import weights_from_groups
 
 VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float32)
 """What each code stands for, in units of the scale."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from impl.reference.blocks.arithmetic import ONE, ZERO, as_float16, clamped, compiled, nearest
 from impl.reference.blocks.block_format import BlockFormat
+from impl.reference.blocks.minimum_search import fit_scale_and_minimum
 from impl.reference.blocks.packing import (
     pack_bits,
     pack_crumbs,
@@ -18,15 +19,10 @@ from impl.reference.blocks.packing import (
     unpack_crumbs,
     unpack_nibbles,
 )
-from impl.reference.blocks.search import (
-    VANISHING,
-    fit_scale,
-    fit_scale_and_minimum,
-    fit_unit,
-    ordered_sums,
-    refine_scale,
-    weights_from_groups,
-)
+from impl.reference.blocks.scale_refinement import refine_scale
+from impl.reference.blocks.scale_search import VANISHING, fit_scale
+from impl.reference.blocks.unit_search import fit_unit
+from impl.reference.blocks.weighting import ordered_sums, weights_from_groups
 
 SIZE = 256
 

@@ -13,8 +13,10 @@ from impl.reference.blocks.arithmetic import (
     truncated,
 )
 from impl.reference.blocks.block_format import BlockFormat
+from impl.reference.blocks.minimum_search import fit_scale_and_minimum
 from impl.reference.blocks.packing import pack_nibbles, unpack_nibbles
-from impl.reference.blocks.search import fit_scale, fit_scale_and_minimum, weights_from_rows
+from impl.reference.blocks.scale_search import fit_scale
+from impl.reference.blocks.weighting import weights_from_rows
 
 SIZE = 32
 HALF = np.float32(0.5)
