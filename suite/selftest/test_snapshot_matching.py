@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from impl.catalogue import resolve
 from suite.kit.bounds import NOISE_FACTOR
-from suite.kit.snapshots import RecordedLogits, differences, from_bytes, summarize
+from suite.kit.snapshots import FOLDER, RecordedLogits, differences, from_bytes, summarize
+from suite.test_logits import BY_ERROR
 
 NOISE = 2.0**-14
 ROWS = np.arange(3 * 16, dtype=np.float32).reshape(3, 16)[:, ::-1].copy()
@@ -81,3 +83,13 @@ def test_another_origin_never_matches(key: str) -> None:
 def test_another_shape_never_matches() -> None:
     shorter = replace(recorded(), step_maxima=recorded().step_maxima[:2])
     assert any("shape" in line for line in differences(recorded(), shorter))
+
+
+@pytest.mark.parametrize("checkpoint", ["smollm2", "tiny"])
+def test_every_recipe_and_arithmetic_of_the_reference_is_recorded(checkpoint: str) -> None:
+    for backend, arithmetic in resolve("reference").backends.items():
+        for recipe in BY_ERROR:
+            path = FOLDER / f"{checkpoint}-reference-{backend}-{recipe}.safetensors"
+            snapshot = from_bytes(path.read_bytes())
+            assert (snapshot.metadata["arithmetic"], snapshot.metadata["recipe"]) == (arithmetic, recipe)
+            assert np.isfinite(snapshot.step0).all()
