@@ -27,7 +27,7 @@ def through_q8_k(x: Tensor) -> Tensor:
     blocks = x.reshape(-1, 256)
     largest = blocks.gather(1, blocks.abs().argmax(dim=1, keepdim=True))
     # torch divides a plain number by a tensor in two roundings, and by another tensor in one.
-    inverse = torch.where(largest == 0, 0, torch.tensor(-127.0) / largest)
+    inverse = torch.tensor(-127.0) / largest
     codes = torch.round(blocks * inverse).clamp(max=127)
     # The reciprocal of a subnormal value is infinite, and its block's scale 0.
     return torch.where((largest == 0) | inverse.isinf(), 0, codes * (1 / inverse)).reshape(x.shape)
