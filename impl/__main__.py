@@ -70,7 +70,7 @@ def _list(options: argparse.Namespace) -> None:
             print(f"{name}: not available here\n  {error}")
             continue
         print(f"{name} {implementation.version}: {', '.join(offered(implementation))}")
-        for attribute in ("types", "recipes", "backends"):
+        for attribute in ("types", "readable_types", "recipes", "backends"):
             if members := getattr(implementation, attribute, ()):
                 print(f"  {attribute}: {', '.join(members)}")
 

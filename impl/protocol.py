@@ -66,9 +66,10 @@ class Quantizer(Protocol):
 
 @runtime_checkable
 class Dequantizer(Protocol):
-    """Turns rows of blocks back into rows of float32."""
+    """Turns rows of blocks back into rows of float32.
 
-    types: Sequence[str]
+    The types offered are those of ``readable_types``, or of ``types`` where that attribute is missing.
+    """
 
     def dequantize(self, blocks: NDArray[np.uint8], type: str) -> NDArray[np.float32]:
         """Dequantize uint8[rows, bytes per row] to float32[rows, cols]."""

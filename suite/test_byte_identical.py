@@ -91,7 +91,7 @@ def test_dequantized_blocks_are_byte_identical_to_ggml(
     dequantizer: Dequantizer, block_type: str, measured: Measure
 ) -> None:
     """Dequantizing gives, bit for bit, the float32 values of ggml's C library, on any bytes."""
-    require_member(dequantizer, "types", block_type)
+    require_member(dequantizer, "readable_types", block_type)
     oracle = resolve(ORACLE)
     row_bytes = layout.tensor_bytes((COLUMNS,), block_type)
     random = np.random.default_rng(SEED).integers(0, 256, (64, row_bytes), dtype=np.uint8)

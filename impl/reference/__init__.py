@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from impl import __version__
 from impl.protocol import Arithmetic, Metadata
-from impl.reference.blocks import FORMATS, dequantize, quantize
+from impl.reference.blocks import FORMATS, READ_ONLY, dequantize, quantize
 from impl.reference.convert import Steps, convert
 from impl.reference.recipe import RECIPES
 
@@ -28,6 +28,7 @@ class Reference:
     deviations: Mapping[str, str] = {}
     steps: Steps = Steps()
     types: Sequence[str] = tuple(FORMATS)
+    readable_types: Sequence[str] = (*FORMATS, *READ_ONLY)
     recipes: Sequence[str] = tuple(RECIPES)
     metadata: Metadata = "minimal"
     backends: Mapping[str, Arithmetic] = {"cpu": "quantized-activations", "cpu-dequantized": "dequantized"}

@@ -29,8 +29,8 @@ def through_q8_k(x: Tensor) -> Tensor:
     # torch divides a plain number by a tensor in two roundings, and by another tensor in one.
     inverse = torch.tensor(-127.0) / largest
     codes = torch.round(blocks * inverse).clamp(max=127)
-    # The reciprocal of a subnormal value is infinite, and its block's scale 0.
-    return torch.where((largest == 0) | inverse.isinf(), 0, codes * (1 / inverse)).reshape(x.shape)
+    # Zero, and what is so small that its inverse is none, has scale 0.
+    return torch.where(inverse.isinf(), 0, codes * (1 / inverse)).reshape(x.shape)
 
 
 THROUGH: Mapping[str, Callable[[Tensor], Tensor]] = {

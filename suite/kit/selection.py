@@ -76,9 +76,10 @@ def require_backend(engine: Engine, backend: str) -> Engine:
 def require_member(implementation: Implementation, attribute: str, wanted: str) -> None:
     """Ends a claim as *not offered* unless ``wanted`` is among the implementation's ``attribute``.
 
-    ``attribute`` is ``types``, ``recipes`` or ``backends``.
+    ``attribute`` is ``types``, ``readable_types``, ``recipes`` or ``backends``.
     """
-    if wanted not in getattr(implementation, attribute, ()):
+    substitute = getattr(implementation, "types", ()) if attribute == "readable_types" else ()
+    if wanted not in getattr(implementation, attribute, substitute):
         raise NotOffered(f"{implementation.name} does not offer {wanted} among its {attribute}")
 
 

@@ -80,9 +80,7 @@ class Source:
         A tied head has no tensor of its own there.
         """
         tied = bool(self.config.get("tie_word_embeddings", False))
-        names = {
-            gguf_name(name, self.layers): name for name in self._files if not (tied and name == "lm_head.weight")
-        }
+        names = {gguf_name(name, self.layers): name for name in self._files if not (tied and name == "lm_head.weight")}
         return dict(sorted(names.items(), key=lambda pair: (layer_of(pair[0]), pair[0])))
 
     def gguf_shapes(self) -> dict[str, tuple[int, ...]]:
