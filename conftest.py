@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "claim(claim): the claim of suite.claims that a test decides")
-    selection.resolve_implementations(config)
+    selection.check_options(config)
     config.stash[SESSION] = Session(config)
     config.pluginmanager.register(config.stash[SESSION])
 

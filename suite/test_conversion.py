@@ -155,7 +155,7 @@ def test_full_metadata_has_what_other_readers_need(runs: Runs, converter: Conver
 @claim("conversion.file-size")
 @pytest.mark.parametrize("recipe", ["f32", "q8_0", "q4_k", "q4_0"])
 def test_file_size_follows_from_the_layout(runs: Runs, converter: Converter, recipe: str, measured: Measure) -> None:
-    """A file with minimal metadata is exactly as large as its layout says; without freq_base, 64 bytes less."""
+    """A file with minimal metadata is exactly as large as its layout says, and so it is without freq_base."""
     file = runs.file(converter, recipe)
     measured.exactly(f"{recipe}, bytes", file.stat().st_size)
     shapes = runs.source.gguf_shapes()

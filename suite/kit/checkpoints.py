@@ -57,18 +57,23 @@ def default_cache() -> Path:
 def find_checkpoint(name: str, cache: Path) -> Checkpoint:
     """The checkpoint called ``name``; a built-in one is built in ``cache`` on its first use.
 
-    Raises ``InputError`` for a name that is neither built in, nor on the hub, nor a folder with a
-    ``config.json``.
+    Raises ``InputError`` for an unknown name, and where the checkpoint cannot be built or fetched.
     """
+    require_known(name)
     if name in BUILDERS:
         return Checkpoint(name, _built_once(BUILDERS[name], cache / "checkpoints" / name))
     if name.startswith("hub:"):
         return Checkpoint(name, _from_hub(name.removeprefix("hub:")))
-    folder = Path(name)
-    if not (folder / "config.json").is_file():
-        known = ", ".join(BUILDERS)
-        raise InputError(f"checkpoint {name}: no config.json there; expected {known}, hub:ORG/NAME or a folder")
-    return Checkpoint(folder.resolve().name, folder.resolve())
+    folder = Path(name).resolve()
+    return Checkpoint(folder.name, folder)
+
+
+def require_known(name: str) -> None:
+    """``InputError`` for a name that is neither built in, nor on the hub, nor a folder with a ``config.json``."""
+    if name in BUILDERS or name.startswith("hub:") or (Path(name) / "config.json").is_file():
+        return
+    known = ", ".join(BUILDERS)
+    raise InputError(f"checkpoint {name}: no config.json there; expected {known}, hub:ORG/NAME or a folder")
 
 
 def _built_once(build: Callable[[Path], None], folder: Path) -> Path:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from impl import __version__
 from suite.kit.results import Result
 
 SCHEMA = 1
 PACKAGES = (
-    "gguf-conformance",
     "gguf",
     "numpy",
     "torch",
@@ -24,8 +24,7 @@ PACKAGES = (
 def write_report(folder: Path, results: Sequence[Result], header: Mapping[str, object]) -> Path:
     """Write ``folder/report.json`` and return its path.
 
-    A reader knows that a report is whole by ``results_expected`` in its header, written before the run
-    was over, and the number of results after it.
+    ``header`` says what was under test, and by ``complete`` whether the run went through to its end.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "report.json"
@@ -40,7 +39,7 @@ def write_report(folder: Path, results: Sequence[Result], header: Mapping[str, o
 
 def versions() -> dict[str, str]:
     """The versions of everything that took part, ``absent`` for a package that is not installed."""
-    return {name: _version(name) for name in PACKAGES}
+    return {"gguf-conformance": __version__, **{name: _version(name) for name in PACKAGES}}
 
 
 def _version(package: str) -> str:

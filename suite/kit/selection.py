@@ -9,6 +9,7 @@ from impl.catalogue import resolve
 from impl.errors import InputError
 from impl.protocol import Engine, Implementation, offered
 from suite.claims import Claim
+from suite.kit.checkpoints import require_known
 from suite.kit.results import NotOffered
 
 IMPLEMENTATIONS = pytest.StashKey[tuple[Implementation, ...]]()
@@ -16,13 +17,17 @@ ORACLE = "ggml"
 """The implementation whose bytes the byte claims compare with, and whose types they ask for."""
 
 
-def resolve_implementations(config: pytest.Config) -> None:
-    """Resolve every ``--impl`` before anything is collected; a wrong one ends the run with one line."""
+def check_options(config: pytest.Config) -> None:
+    """Resolve every ``--impl`` before anything is collected; a wrong option ends the run with one line."""
     try:
-        names = config.getoption("--impl") or ["reference"]
-        config.stash[IMPLEMENTATIONS] = tuple(resolve(name) for name in names)
+        require_known(config.getoption("--checkpoint"))
+        implementations = tuple(resolve(name) for name in config.getoption("--impl") or ["reference"])
     except InputError as error:
         raise pytest.UsageError(str(error)) from error
+    names = [each.name for each in implementations]
+    if len(set(names)) < len(names):
+        raise pytest.UsageError(f"implementations {', '.join(names)}: expected each to have a name of its own")
+    config.stash[IMPLEMENTATIONS] = implementations
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from suite.kit.checkpoints import Checkpoint, find_checkpoint
 from suite.kit.report import write_report
 from suite.kit.results import Result, result_of
 from suite.kit.runs import Runs
+from suite.kit.selection import IMPLEMENTATIONS
 from suite.kit.summary import summary_lines
 
 RECORDINGS = Path(__file__).parents[2] / "snapshots" / "reference-runs"
@@ -25,6 +26,7 @@ class Session:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._results: list[Result] = []
+        self._complete = False
 
     @property
     def _is_worker(self) -> bool:
@@ -66,8 +68,13 @@ class Session:
             terminalreporter.line(line)
         folder = self._config.getoption("--report")
         if folder is not None:
-            path = write_report(folder, self._results, {"checkpoint": self._config.getoption("--checkpoint")})
-            terminalreporter.line(f"report: {path}")
+            terminalreporter.line(f"report: {write_report(folder, self._results, self._header)}")
+
+    @property
+    def _header(self) -> Mapping[str, object]:
+        implementations = {each.name: each.version for each in self._config.stash[IMPLEMENTATIONS]}
+        checkpoint = self._config.getoption("--checkpoint")
+        return {"complete": self._complete, "checkpoint": checkpoint, "implementations": implementations}
 
     @property
     def _note(self) -> str:
@@ -81,7 +88,9 @@ class Session:
         checkpoint = self._config.getoption("--checkpoint")
         return given if checkpoint == "smollm2" else [f"--checkpoint={checkpoint}", *given]
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Remove the artifacts: gigabytes that no later run may trust."""
+        went_through = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        self._complete = went_through and not session.shouldfail
         if not self._is_worker:
             shutil.rmtree(self._artifacts, ignore_errors=True)
