@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
@@ -9,9 +10,12 @@ from syrupy.assertion import SnapshotAssertion
 from impl.protocol import Converter, Dequantizer, Engine, Implementation, Quantizer
 from suite.kit import checkpoints, results, selection
 from suite.kit.results import Measure
-from suite.kit.runs import Runs
 from suite.kit.session import Session
 from suite.kit.snapshots import LogitsSnapshots, require_recorded
+
+if TYPE_CHECKING:
+    # What measures imports torch, which a controller of workers has no use for.
+    from suite.kit.runs import Runs
 
 SESSION = pytest.StashKey[Session]()
 
@@ -71,7 +75,7 @@ def pytest_runtest_makereport(call: pytest.CallInfo) -> Generator[None, pytest.T
 
 
 @pytest.fixture(scope="session")
-def runs(pytestconfig: pytest.Config) -> Runs:
+def runs(pytestconfig: pytest.Config) -> "Runs":
     return pytestconfig.stash[SESSION].runs
 
 
@@ -81,7 +85,7 @@ def tiny_checkpoint(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture
-def measured(request: pytest.FixtureRequest, runs: Runs) -> Measure:
+def measured(request: pytest.FixtureRequest, runs: "Runs") -> Measure:
     claim = request.node.get_closest_marker("claim").args[0]
     return Measure(claim, runs.has_the_articles_shapes, request.node.user_properties)
 

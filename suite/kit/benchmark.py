@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-INTERVAL = 0.1
-"""Seconds between two looks at the processes' memory."""
+INTERVAL = 1.0
+"""Seconds between two looks at the processes' memory, each of which holds them up."""
 
 
 @dataclass(frozen=True)

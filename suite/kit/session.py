@@ -5,17 +5,19 @@ import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from suite.kit.artifacts import ArtifactStore
 from suite.kit.checkpoints import Checkpoint, find_checkpoint
 from suite.kit.report import write_report
 from suite.kit.results import Result, result_of
-from suite.kit.runs import Runs
 from suite.kit.selection import IMPLEMENTATIONS
 from suite.kit.summary import summary_lines
+
+if TYPE_CHECKING:
+    from suite.kit.runs import Runs
 
 RECORDINGS = Path(__file__).parents[2] / "snapshots" / "reference-runs"
 
@@ -46,8 +48,12 @@ class Session:
             return find_checkpoint(self._config.getoption("--checkpoint"), self._config.getoption("--cache"))
 
     @cached_property
-    def runs(self) -> Runs:
-        """What the claims are measured on."""
+    def runs(self) -> "Runs":
+        """What the claims are measured on; torch is imported only here, in the processes that run tests."""
+        import torch
+
+        from suite.kit.runs import Runs
+
         workers = self._config.workerinput["workercount"] if self._is_worker else 1
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
         kept = self._config.getoption("--cache") / "reference-runs"
