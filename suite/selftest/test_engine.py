@@ -202,10 +202,13 @@ def test_logits_are_those_of_a_plain_float64_forward_pass(variant: str, tmp_path
     assert logits.dtype == np.float32
     assert logits.shape == (40, VOCABULARY)
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
-    if variant != "plain":
-        assert np.abs(plain_logits(VARIANTS["plain"], TOKENS[:40]) - expected).max() > 1e-2 or (
-            variant == "no architecture"
-        )
+
+
+def test_every_variant_has_logits_of_its_own() -> None:
+    """Else a variant that the engine ignored would pass for one that it heeded."""
+    plain = plain_logits(VARIANTS["plain"], TOKENS[:40])
+    for variant in VARIANTS.keys() - {"plain", "no architecture", "f16"}:
+        assert np.abs(plain_logits(VARIANTS[variant], TOKENS[:40]) - plain).max() > 1e-2, variant
 
 
 @pytest.mark.parametrize("arithmetic", ["dequantized", "quantized-activations"])
@@ -312,7 +315,7 @@ def activation_rows() -> NDArray[np.float32]:
     """Rows of two super-blocks: ordinary ones, and the values where roundings and scales are delicate."""
     rng = np.random.default_rng(2)
     ordinary = rng.normal(0, 3, (200, 512))
-    halves = np.tile(np.concatenate([[127, -127], np.arange(30) - 14.5]), 16)
+    halves = np.tile(np.concatenate([[127, np.nextafter(np.float32(0.5), 0)], np.arange(30) - 14.5]), 16)
     small = [np.full(512, value) for value in (0, -0.0, 1e-5, 1e-8, 1e-30, 1e-38, -1e-44)]
     tie = np.tile([3.0, -3.0], 256)
     mixed = np.concatenate([np.zeros(256), np.full(256, 1e-30)])
@@ -344,6 +347,13 @@ def test_a_matrix_is_multiplied_by_activations_in_its_own_format(type: str, acti
         product = operations.linear(torch.from_numpy(rows), operations.matrix(stored, type)).numpy()
         np.testing.assert_allclose(product, seen.astype(np.float64) @ weight.T, rtol=0, atol=1e-3)
     assert activation is None or np.abs((met - rows) @ weight.T).max() > 1e-2
+
+
+def test_positions_come_in_chunks_only_where_activations_are_quantized() -> None:
+    """A float32 file's pass must have transformers' shapes, and so its bits, however long it is."""
+    assert CpuOperations("quantized-activations").chunk({"f32", "q4_k"}) == CHUNK
+    assert CpuOperations("quantized-activations").chunk({"f32", "bf16"}) is None
+    assert CpuOperations("dequantized").chunk({"f32", "q4_k"}) is None
 
 
 @pytest.mark.parametrize("key", REQUIRED)
@@ -410,32 +420,51 @@ def test_a_tensor_of_a_type_that_holds_no_weights_is_named(tmp_path: Path) -> No
     _require_refusal(path, "tensor blk.1.ffn_up.weight is i32, expected one of f32")
 
 
-@pytest.mark.parametrize("kept", [0, 3, 4, 23, 24, 200, 1000, -40_000, -33, -1])
+@pytest.mark.parametrize("kept", [3, 4, 23, 24, 200, 1000, -40_000, -33, -1])
 def test_a_file_that_is_cut_short_is_refused(kept: int, tmp_path: Path) -> None:
     path = Small().write(tmp_path)
-    content = path.read_bytes()
-    path.unlink()
-    path.write_bytes(content[:kept])
+    content = path.read_bytes()[:kept]
+    path.write_bytes(content)
+    _require_refusal(path, f"not a readable GGUF file: it has {len(content)} bytes, expected at least")
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty.gguf"
+    path.touch()
     _require_refusal(path, "not a readable GGUF file")
+
+
+LLAMA = b"\x05" + 7 * b"\0" + b"llama"
+"""The architecture as the file spells it, after its length."""
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "text"),
     [
-        pytest.param(b"GGUF\x03", b"GGUF\x09", id="version"),
-        pytest.param(b"GGUF", b"GGML", id="magic"),
-        pytest.param(b"\x05" + 7 * b"\0" + b"llama", 7 * b"\xff" + b"\x7fllama", id="string length"),
-        pytest.param(b"\x04\0\0\0\x08\0\0\0", b"\x09\0\0\0\x04\0\0\0", id="an array as long as the next bytes say"),
-        pytest.param(b"llama.block_count", b"llama.block_coun\xff", id="text"),
+        pytest.param(b"GGUF\x03", b"GGUF\x09", "not a readable GGUF file", id="version"),
+        pytest.param(b"GGUF", b"GGML", "not a readable GGUF file", id="magic"),
+        pytest.param(LLAMA, 7 * b"\xff" + b"\x7fllama", "expected at least", id="length of a text"),
+        pytest.param(b"\x04\0\0\0\x08\0\0\0", b"\x09\0\0\0\x04\0\0\0", "expected at least", id="length of an array"),
+        pytest.param(b"llama.block_count", b"llama.block_coun\xff", "not a readable GGUF file", id="key's text"),
+        pytest.param(LLAMA, LLAMA[:-1] + b"\xff", "general.architecture is not UTF-8 text", id="value's text"),
     ],
 )
-def test_a_damaged_file_is_refused(old: bytes, new: bytes, tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused(old: bytes, new: bytes, text: str, tmp_path: Path) -> None:
     path = Small().write(tmp_path)
     content = path.read_bytes()
     assert old in content
-    path.unlink()
     path.write_bytes(content.replace(old, new, 1))
-    _require_refusal(path, "not a readable GGUF file")
+    _require_refusal(path, text)
+
+
+def test_a_tensor_whose_offset_wraps_around_is_refused(tmp_path: Path) -> None:
+    path = Small().write(tmp_path)
+    content = bytearray(path.read_bytes())
+    # After the name: the number of dimensions, two dimensions and the type.
+    offset = content.index(b"token_embd.weight") + len("token_embd.weight") + 4 + 2 * 8 + 4
+    content[offset : offset + 8] = (2**64 - 32).to_bytes(8, "little")
+    path.write_bytes(content)
+    _require_refusal(path, "not a readable GGUF file: overflow")
 
 
 def test_an_absent_file_is_refused(tmp_path: Path) -> None:
