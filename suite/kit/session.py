@@ -1,5 +1,6 @@
 """One run of pytest from its first hook to its last: the artifact folder, the results, summary and report."""
 
+import ctypes
 import gc
 import os
 import shutil
@@ -65,6 +66,7 @@ class Session:
     def pytest_runtest_teardown(self) -> None:
         """Give back the models of a test: each is a web of reference cycles that holds up to a gigabyte."""
         gc.collect()
+        _trim_heap()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect what each phase decided; under xdist the controller sees every worker's reports."""
@@ -107,3 +109,10 @@ class Session:
         self._complete = went_through and not session.shouldfail
         if not self._is_worker:
             shutil.rmtree(self._artifacts, ignore_errors=True)
+
+
+def _trim_heap() -> None:
+    """Return freed memory to the system where the C library can (glibc), which else keeps it between tensors."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
