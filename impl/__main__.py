@@ -1,6 +1,7 @@
-"""``python -m impl``: what the built-in implementations offer, a conversion, the logits of a file."""
+"""``python -m impl``: what the built-in implementations offer, a conversion, a file's logits or importance matrix."""
 
 import argparse
+import inspect
 import sys
 import time
 from collections import Counter
@@ -40,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("output", type=Path)
     convert.add_argument("--recipe", default="q8_0", metavar="NAME", help="a type or a mix [q8_0]")
     convert.add_argument("--metadata", default="full", choices=("minimal", "full"), help="which keys [full]")
+    convert.add_argument("--importance", type=Path, metavar="FILE", help="an importance matrix to quantize by")
     convert.set_defaults(run=_convert)
 
     logits = commands.add_parser("logits", help="the most likely next tokens after a prompt")
@@ -49,6 +51,14 @@ def _parser() -> argparse.ArgumentParser:
     logits.add_argument("--top", type=int, default=5, metavar="N", help="how many to show [5]")
     logits.add_argument("--output", type=Path, metavar="NPY", help="write float32[tokens, vocabulary] there")
     logits.set_defaults(run=_logits)
+
+    importance = commands.add_parser("importance", help="measure an importance matrix over tokens")
+    importance.add_argument("file", type=Path)
+    tokens = importance.add_mutually_exclusive_group(required=True)
+    tokens.add_argument("--tokens", type=_token_ids, metavar="ID,ID…", help="what to measure on")
+    tokens.add_argument("--tokens-file", type=Path, metavar="FILE", help="the same, ids separated by white space")
+    importance.add_argument("--output", type=Path, required=True, metavar="GGUF", help="write it there")
+    importance.set_defaults(run=_importance)
 
     for command in (convert, logits):
         command.add_argument("--impl", default="reference", metavar="NAME", help="name or module:Class")
@@ -77,8 +87,11 @@ def _list(options: argparse.Namespace) -> None:
 
 def _convert(options: argparse.Namespace) -> None:
     converter = _offering("converter", options.impl)
+    importance = {"importance": options.importance} if options.importance else {}
+    if not importance.keys() <= inspect.signature(converter.convert).parameters.keys():
+        raise InputError(f"implementation {options.impl!r}: takes no importance matrix")
     start = time.perf_counter()
-    converter.convert(options.folder, options.output, options.recipe, options.metadata)
+    converter.convert(options.folder, options.output, options.recipe, options.metadata, **importance)
     seconds = time.perf_counter() - start
     types = Counter(tensor.tensor_type.name for tensor in GGUFReader(options.output).tensors)
     counts = ", ".join(f"{count} {type}" for type, count in sorted(types.items()))
@@ -97,6 +110,28 @@ def _logits(options: argparse.Namespace) -> None:
     last = logits[-1]
     for token in np.argsort(-last, kind="stable")[: options.top]:
         print(f"{token}\t{last[token]:.6f}")
+
+
+def _importance(options: argparse.Namespace) -> None:
+    # With torch, which the other commands need not wait for.
+    from impl.reference.collect import collect
+    from impl.reference.importance_file import write_importance
+    from impl.reference.llama import load
+
+    tokens, dataset = options.tokens, "tokens of the command line"
+    if options.tokens_file:
+        tokens, dataset = _tokens_in(options.tokens_file), options.tokens_file.name
+    matrix = collect(load(options.file, "cpu-dequantized", "dequantized"), tokens, dataset)
+    write_importance(matrix, options.output)
+    print(f"{options.output}: {len(matrix.columns)} tensors over {len(tokens)} tokens in {matrix.chunks} chunks")
+
+
+def _tokens_in(file: Path) -> list[int]:
+    try:
+        return [int(token) for token in file.read_text().split()]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{file}: no token ids separated by white space: {reason}") from error
 
 
 def _offering(capability: str, spec: str) -> Implementation:

@@ -82,8 +82,19 @@ class Converter(Protocol):
     recipes: Sequence[str]
     """The recipes offered."""
 
-    def convert(self, checkpoint: Path, output: Path, recipe: str, metadata: Metadata = "full") -> None:
-        """Write the GGUF ``output``; on any error leave nothing at that path."""
+    def convert(
+        self,
+        checkpoint: Path,
+        output: Path,
+        recipe: str,
+        metadata: Metadata = "full",
+        importance: Path | None = None,
+    ) -> None:
+        """Write the GGUF ``output``; on any error leave nothing at that path.
+
+        ``importance`` is a file of column weights in either form of llama.cpp's ``imatrix`` tool. Optional: an
+        implementation that takes none leaves the parameter out.
+        """
 
 
 class Model(Protocol):

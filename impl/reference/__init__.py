@@ -43,9 +43,16 @@ class Reference:
         """See ``impl.reference.blocks.dequantize``."""
         return dequantize(blocks, type)
 
-    def convert(self, checkpoint: Path, output: Path, recipe: str, metadata: Metadata = "full") -> None:
+    def convert(
+        self,
+        checkpoint: Path,
+        output: Path,
+        recipe: str,
+        metadata: Metadata = "full",
+        importance: Path | None = None,
+    ) -> None:
         """See ``impl.reference.convert.convert``."""
-        convert(checkpoint, output, recipe, metadata, self.steps)
+        convert(checkpoint, output, recipe, metadata, self.steps, importance)
 
     def load(self, path: Path, backend: str) -> "Model":
         """See ``impl.reference.llama.load``; torch is imported only here, so converting never pays for it."""

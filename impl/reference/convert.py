@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -17,7 +17,9 @@ from impl.protocol import Metadata
 from impl.reference.blocks import bytes_per_row, quantize
 from impl.reference.checkpoint import Checkpoint, open_checkpoint
 from impl.reference.config import Config
-from impl.reference.metadata import ARCHITECTURE, Entry, full_entries, minimal_entries
+from impl.reference.importance import ImportanceMatrix
+from impl.reference.importance_file import read_importance
+from impl.reference.metadata import ARCHITECTURE, Entry, full_entries, importance_entries, minimal_entries
 from impl.reference.names import gguf_name
 from impl.reference.permute import to_gguf
 from impl.reference.recipe import FLOATS, Recipe, find_recipe, types_for
@@ -31,14 +33,21 @@ class Tensor:
 
     shape: tuple[int, ...]
     read: Callable[[], NDArray[np.float32]]
+    importance: NDArray[np.float32] | None = None
+    """Float32[cols], where there is one."""
 
 
-Quantize = Callable[[NDArray[np.float32], str], NDArray[np.uint8]]
-"""Float32[rows, cols] and a type to uint8[rows, bytes per row]."""
+Quantize = Callable[..., NDArray[np.uint8]]
+"""Float32[rows, cols], a type and, only where there is one, an importance to uint8[rows, bytes per row]."""
 
 
 def convert(
-    checkpoint: Path, output: Path, recipe: str, metadata: Metadata = "full", steps: "Steps | None" = None
+    checkpoint: Path,
+    output: Path,
+    recipe: str,
+    metadata: Metadata = "full",
+    steps: "Steps | None" = None,
+    importance: Path | None = None,
 ) -> None:
     """Convert a Hugging Face Llama checkpoint folder to the GGUF file ``output``.
 
@@ -46,15 +55,23 @@ def convert(
     time. Raises ``InputError`` for an unknown recipe, for a checkpoint that is damaged or that a GGUF
     llama file cannot express, and for an output that cannot be written. Whatever is raised, no file is
     left behind, and one that was at ``output`` before is as it was. ``steps`` exchanges some of the four.
+
+    ``importance`` is an importance matrix file. A tensor that it does not have is quantized without one, as
+    llama.cpp does; ``InputError`` where it has none of this checkpoint's, or one of another length.
     """
     steps = steps or Steps()
-    chosen = find_recipe(recipe)
+    chosen = find_recipe(recipe, with_importance=importance is not None)
+    matrix = read_importance(importance) if importance else None
     source = open_checkpoint(checkpoint)
     tensors = steps.tensors(source)
+    if matrix:
+        tensors = _weighted(tensors, matrix, importance)
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     grouping = source.config.heads // source.config.key_value_heads
     types = steps.types(chosen, shapes, source.config.layers, grouping)
     entries = steps.entries(source, chosen, metadata, types)
+    if matrix and metadata == "full":
+        entries = [*entries, *importance_entries(matrix, importance.name)]
     with written_whole(output) as unfinished, closing(GGUFWriter(unfinished, ARCHITECTURE)) as writer:
         _write(writer, entries, tensors, types, steps.quantize)
 
@@ -79,6 +96,20 @@ def tensors_of(source: Checkpoint, heads_of: Callable[[Config], Mapping[str, int
         divisors = partial(config.rope_scaling.divisors, config.rope_theta, config.head_size)
         tensors["rope_freqs.weight"] = Tensor((config.head_size // 2,), divisors)
     return tensors
+
+
+def _weighted(tensors: Mapping[str, Tensor], matrix: ImportanceMatrix, path: Path) -> dict[str, Tensor]:
+    """The tensors, each with its importance."""
+    try:
+        weighted = {
+            name: replace(tensor, importance=matrix.of(name, tensor.shape[-1])) for name, tensor in tensors.items()
+        }
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    if all(tensor.importance is None for tensor in weighted.values()):
+        known = next(iter(matrix.columns), "none")
+        raise InputError(f"{path}: no importance for any tensor of the checkpoint, the first it has is {known}")
+    return weighted
 
 
 def _reordered(read: Callable[[], NDArray[np.float32]], heads: int) -> NDArray[np.float32]:
@@ -117,14 +148,15 @@ def _write(
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     for name, tensor in tensors.items():
-        writer.write_tensor_data(_encoded(name, tensor.read(), types[name], quantize))
+        writer.write_tensor_data(_encoded(name, tensor, types[name], quantize))
 
 
-def _encoded(name: str, weight: NDArray[np.float32], type: str, quantize: Quantize) -> NDArray:
+def _encoded(name: str, tensor: Tensor, type: str, quantize: Quantize) -> NDArray:
     if type == "f32":
-        return weight
+        return tensor.read()
+    importance = () if tensor.importance is None else (tensor.importance,)
     try:
-        return quantize(weight, type)
+        return quantize(tensor.read(), type, *importance)
     except InputError as error:
         raise InputError(f"tensor {name}: {error}") from error
 

@@ -12,6 +12,7 @@ from gguf.utility import size_label
 
 from impl.errors import InputError
 from impl.reference.config import Config
+from impl.reference.importance import ImportanceMatrix
 from impl.reference.rope import LinearScaling
 
 ARCHITECTURE = "llama"
@@ -80,6 +81,20 @@ def full_entries(config: Config, name: str, parameters: int, file_type: LlamaFil
         *[_entry(key, config) for key in KEYS],
         *_head_size_entries(config),
         *_scaling_entries(config),
+    ]
+
+
+def importance_entries(matrix: ImportanceMatrix, file: str) -> list[Entry]:
+    """Where a file's importance matrix came from, as llama.cpp's quantizer says it (mid-2026).
+
+    ``file`` is the name alone, without the folder: the same input gives the same bytes wherever it lies. Only the
+    first data set is named, and no number of chunks where it is not known.
+    """
+    return [
+        Entry("quantize.imatrix.file", file, ValueType.STRING),
+        *[Entry("quantize.imatrix.dataset", name, ValueType.STRING) for name in matrix.datasets[:1]],
+        Entry("quantize.imatrix.entries_count", len(matrix.columns), ValueType.UINT32),
+        *([Entry("quantize.imatrix.chunks_count", matrix.chunks, ValueType.UINT32)] if matrix.chunks else []),
     ]
 
 

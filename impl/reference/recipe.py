@@ -1,13 +1,13 @@
 """Which tensor gets which type.
 
 A recipe named like a type gives that type to every matrix. The mixes are llama.cpp's (llama-quant.cpp,
-mid-2026) for the llama architecture without an importance matrix; where a mix has a type's name there,
-it is called ``NAME_mix`` here. One-dimensional tensors are never quantized.
+mid-2026) for the llama architecture; where a mix has a type's name there, it is called ``NAME_mix`` here.
+One-dimensional tensors are never quantized.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gguf import GGMLQuantizationType, LlamaFileType
 
@@ -48,6 +48,8 @@ class Recipe:
     file_type: LlamaFileType
     """What ``general.file_type`` says."""
     rules: tuple[Rule, ...] = ()
+    rules_with_importance: tuple[Rule, ...] | None = None
+    """The rules in their place for a file made with an importance matrix; None where it makes no difference."""
 
 
 def _first_eighth(layer: int, count: int) -> bool:
@@ -73,16 +75,13 @@ def _of_80(layer: int, count: int) -> bool:
 
 OUTPUT = Rule("output", "q6_k")
 VALUE_70B = Rule("attn_v", "q5_k", _of_80)
-IQ4_RULES = (
-    OUTPUT,
-    Rule("attn_v", "q5_k", grouping=4),
-    Rule("ffn_down", "q5_k", _first_eighth),
-)
+IQ4_RULES = (OUTPUT, Rule("attn_v", "q5_k", grouping=4))
+IQ4_RULES_ALONE = (*IQ4_RULES, Rule("ffn_down", "q5_k", _first_eighth))
 
 MIXES: Mapping[str, Recipe] = {
-    "q4_0_mix": Recipe("q4_0", LlamaFileType.MOSTLY_Q4_0, (OUTPUT,)),
+    "q4_0_mix": Recipe("q4_0", LlamaFileType.MOSTLY_Q4_0, (OUTPUT,), (OUTPUT, Rule("ffn_down", "q4_1", _first_eighth))),
     "q4_1_mix": Recipe("q4_1", LlamaFileType.MOSTLY_Q4_1, (OUTPUT,)),
-    "q5_0_mix": Recipe("q5_0", LlamaFileType.MOSTLY_Q5_0, (OUTPUT,)),
+    "q5_0_mix": Recipe("q5_0", LlamaFileType.MOSTLY_Q5_0, (OUTPUT,), (OUTPUT, Rule("ffn_down", "q5_1", _first_eighth))),
     "q5_1_mix": Recipe("q5_1", LlamaFileType.MOSTLY_Q5_1, (OUTPUT,)),
     "q2_k_mix": Recipe(
         "q2_k",
@@ -131,8 +130,8 @@ MIXES: Mapping[str, Recipe] = {
         LlamaFileType.MOSTLY_Q5_K_M,
         (OUTPUT, Rule("attn_v", "q6_k", _more_bits), Rule("ffn_down", "q6_k", _more_bits)),
     ),
-    "iq4_nl_mix": Recipe("iq4_nl", LlamaFileType.MOSTLY_IQ4_NL, IQ4_RULES),
-    "iq4_xs_mix": Recipe("iq4_xs", LlamaFileType.MOSTLY_IQ4_XS, IQ4_RULES),
+    "iq4_nl_mix": Recipe("iq4_nl", LlamaFileType.MOSTLY_IQ4_NL, IQ4_RULES_ALONE, IQ4_RULES),
+    "iq4_xs_mix": Recipe("iq4_xs", LlamaFileType.MOSTLY_IQ4_XS, IQ4_RULES_ALONE, IQ4_RULES),
 }
 
 ACTIVATIONS = ("q8_1", "q8_k")
@@ -163,11 +162,17 @@ def _is_for_weights(type: str) -> bool:
 RECIPES: Mapping[str, Recipe] = {**{type: _pure(type) for type in FORMATS if _is_for_weights(type)}, **MIXES}
 
 
-def find_recipe(name: str) -> Recipe:
-    """The recipe called ``name``; raises ``InputError`` that lists the known ones."""
+def find_recipe(name: str, with_importance: bool = False) -> Recipe:
+    """The recipe called ``name``, with the rules for a file made with or without an importance matrix.
+
+    Raises ``InputError`` that lists the known ones.
+    """
     if name not in RECIPES:
         raise InputError(f"recipe {name!r}: unknown, expected one of {', '.join(RECIPES)}")
-    return RECIPES[name]
+    recipe = RECIPES[name]
+    if with_importance and recipe.rules_with_importance is not None:
+        return replace(recipe, rules=recipe.rules_with_importance)
+    return recipe
 
 
 def types_for(recipe: Recipe, shapes: Mapping[str, tuple[int, ...]], layers: int, grouping: int) -> dict[str, str]:
