@@ -1,4 +1,4 @@
-"""``python -m suite``: checkpoints, reference runs, comparisons and the benchmark from the command line."""
+"""``python -m suite``: checkpoints, reference runs, comparisons, vectors and the benchmark from the command line."""
 
 import argparse
 import sys
@@ -38,6 +38,10 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("b", type=Path)
     compare.set_defaults(run=_compare)
 
+    vectors = commands.add_parser("vectors", help="record each block type's vectors, for programs in any language")
+    vectors.add_argument("--into", type=Path, default=None, metavar="DIR", help="folder [snapshots/vectors]")
+    vectors.set_defaults(run=_vectors)
+
     benchmark = commands.add_parser("benchmark", help="measure the conversion and the whole run: time and memory")
     benchmark.add_argument("--cache", type=Path, default=default_cache(), metavar="DIR")
     benchmark.set_defaults(run=_benchmark)
@@ -67,6 +71,14 @@ def _compare(options: argparse.Namespace) -> int:
     comparison = compare_files(options.a, options.b)
     print(comparison)
     return 0 if comparison.all_identical else 1
+
+
+def _vectors(options: argparse.Namespace) -> int:
+    from suite.kit.vectors import FOLDER, write_all
+
+    for path in write_all(options.into or FOLDER):
+        print(path)
+    return 0
 
 
 def _benchmark(options: argparse.Namespace) -> int:

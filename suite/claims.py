@@ -86,6 +86,8 @@ _ALL = (
     Claim("bytes.quantize"),
     Claim("bytes.quantize-importance"),
     Claim("bytes.dequantize"),
+    Claim("bytes.fuzz"),
+    Claim("bytes.vectors"),
     Claim("logits.own-equals-independent", article=Q8_0),
     Claim(
         "logits.f32",
