@@ -1,5 +1,6 @@
 """The article's PyTorch side: int8 with one scale per tensor, against 8 bits with one scale per block."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from suite.claims import claim
 from suite.kit import torch_int8
 from suite.kit.bounds import LEAK_FACTOR
 from suite.kit.logits import LogitsComparison
+from suite.kit.memory import given_back
 from suite.kit.results import Measure, Undecided
 from suite.kit.runs import Runs
 
@@ -18,6 +20,12 @@ ENGINE = "qnnpack"
 """The article's engine, the only one on its machine."""
 
 LATER_TOKENS = 8
+
+
+@pytest.fixture(autouse=True)
+def models_given_back() -> Iterator[None]:
+    with given_back():
+        yield
 
 
 @pytest.fixture(scope="module")

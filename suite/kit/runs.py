@@ -18,6 +18,7 @@ from suite.kit import importance, independent, reference_run
 from suite.kit.artifacts import ArtifactStore
 from suite.kit.checkpoints import Checkpoint
 from suite.kit.logits import LogitsComparison, compare_logits
+from suite.kit.memory import given_back
 from suite.kit.own_file import write_own_file
 from suite.kit.reference_run import Recording
 from suite.kit.report import versions
@@ -78,6 +79,7 @@ class Runs:
     def reference_logits(self) -> NDArray[np.float32]:
         """Float32[steps, vocabulary] of the reference run, verified against the recording."""
 
+        @given_back()
         def run(output: Path) -> None:
             logits = reference_run.teacher_force(self.checkpoint.folder, self.recording)
             reference_run.verify(self.recording, logits)
@@ -89,6 +91,7 @@ class Runs:
     def noise_floor(self) -> NDArray[np.float64]:
         """Float64[steps]: how far the float32 reference is from the same model in float64, step by step."""
 
+        @given_back()
         def run(output: Path) -> None:
             folder = self.checkpoint.folder
             _save(output, reference_run.noise_floor(folder, self.recording, self.reference_logits))
@@ -136,6 +139,7 @@ class Runs:
 
     @cached_property
     def _importance_matrix(self) -> Path:
+        @given_back()
         def run(output: Path) -> None:
             importances = importance.column_importances(self.checkpoint.folder, self.recording)
             importance.write_imatrix(importances, output, dataset="reference run")
@@ -145,6 +149,7 @@ class Runs:
     def logits(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
         """Float32[steps, vocabulary] of an engine on a file, teacher-forced over the recorded continuation."""
 
+        @given_back()
         def run(output: Path) -> None:
             _save(output, engine.load(file, backend).logits(self.recording.tokens)[self.recording.positions])
 
@@ -157,6 +162,7 @@ class Runs:
     def torch_against_reference(self, name: str, quantized: Callable[[Path], nn.Module]) -> LogitsComparison:
         """A transformers model made from the checkpoint by ``quantized(folder)``, held against the reference run."""
 
+        @given_back()
         def run(output: Path) -> None:
             _save(output, reference_run.logits_of_steps(quantized(self.checkpoint.folder), self.recording))
 

@@ -1,7 +1,5 @@
 """One run of pytest from its first hook to its last: the artifact folder, the results, summary and report."""
 
-import ctypes
-import gc
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -56,17 +54,10 @@ class Session:
 
         from suite.kit.runs import Runs
 
-        # What is imported stays; without it, collecting what a test leaves behind takes milliseconds.
-        gc.freeze()
         workers = self._config.workerinput["workercount"] if self._is_worker else 1
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
         kept = self._config.getoption("--cache") / "reference-runs"
         return Runs(self.checkpoint, ArtifactStore(self._artifacts), (RECORDINGS, kept))
-
-    def pytest_runtest_teardown(self) -> None:
-        """Give back the models of a test: each is a web of reference cycles that holds up to a gigabyte."""
-        gc.collect()
-        _trim_heap()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect what each phase decided; under xdist the controller sees every worker's reports."""
@@ -109,10 +100,3 @@ class Session:
         self._complete = went_through and not session.shouldfail
         if not self._is_worker:
             shutil.rmtree(self._artifacts, ignore_errors=True)
-
-
-def _trim_heap() -> None:
-    """Return freed memory to the system where the C library can (glibc), which else keeps it between tensors."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
