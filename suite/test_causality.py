@@ -32,7 +32,7 @@ def test_block_quantized_logits_do_not_depend_on_later_tokens(
 
 def _prefix_dependence(runs: Runs, engine: Engine, backend: str, recipe: str) -> float:
     file = runs.engine_file(engine, recipe)
-    alone = engine.load(file, backend).logits(runs.recording.prompt)[-1]
+    alone = runs.logits_of_prompt_alone(engine, backend, file)
     whole = runs.logits(engine, backend, file)[0]
     return float(np.abs(alone - whole).max())
 

@@ -148,10 +148,19 @@ class Runs:
 
     def logits(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
         """Float32[steps, vocabulary] of an engine on a file, teacher-forced over the recorded continuation."""
+        return self._passes(engine, backend, file)[1:]
 
-        @given_back()
+    def logits_of_prompt_alone(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
+        """Float32[vocabulary] at the last position of the prompt, with nothing after it."""
+        return self._passes(engine, backend, file)[0]
+
+    def _passes(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
+        """The prompt alone in row 0, and the steps of the whole sequence below, of a model loaded once."""
+
         def run(output: Path) -> None:
-            _save(output, engine.load(file, backend).logits(self.recording.tokens)[self.recording.positions])
+            model = engine.load(file, backend)
+            whole = model.logits(self.recording.tokens)[self.recording.positions]
+            _save(output, np.vstack([model.logits(self.recording.prompt)[-1:], whole]))
 
         return _mapped(self.store.build(f"logits-{engine.name}-{backend}-{file.stem}", {}, run, ".npy"))
 

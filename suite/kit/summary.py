@@ -8,7 +8,7 @@ from itertools import groupby
 from suite.claims import CLAIMS
 from suite.kit.results import Figure, Outcome, Result
 
-FEW = 8
+FEW = 10
 """Up to so many cases, each one that passed is listed with its figures; of more, only their number is."""
 
 FIGURES = " " * 18
