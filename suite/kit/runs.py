@@ -157,6 +157,7 @@ class Runs:
     def _passes(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
         """The prompt alone in row 0, and the steps of the whole sequence below, of a model loaded once."""
 
+        @given_back()
         def run(output: Path) -> None:
             model = engine.load(file, backend)
             whole = model.logits(self.recording.tokens)[self.recording.positions]
