@@ -32,7 +32,7 @@ def test_f32_file_is_as_near_as_float32_can_be(runs: Runs, engine: Engine, backe
     comparison = runs.against_reference(engine, backend, runs.engine_file(engine, "f32"))
     floor = float(runs.noise_floor.max())
     measured("noise floor: the reference against float64, worst", floor)
-    _measure(measured, f"{engine.backends[backend]}: ", comparison)
+    _measure(measured, engine.backends[backend], comparison)
     assert comparison.equal_argmax == comparison.steps
     comparison.require_within(float32_bound(floor))
 
@@ -43,7 +43,7 @@ def test_errors_are_ordered_by_recipe(runs: Runs, engine: Engine, backend: str, 
     medians = []
     for recipe in BY_ERROR:
         comparison = runs.against_reference(engine, backend, runs.engine_file(engine, recipe))
-        _measure(measured, f"{engine.backends[backend]}, {recipe}: ", comparison)
+        _measure(measured, f"{engine.backends[backend]}, {recipe}", comparison)
         medians.append(comparison.median)
     assert all(np.isfinite(medians))
     assert medians == sorted(set(medians)), f"medians {dict(zip(BY_ERROR, medians, strict=True))} are out of order"
@@ -61,7 +61,7 @@ def test_a_fault_stands_out_of_its_types_error(
     correct = runs.against_reference(engine, backend, file)
     faulty = runs.against_reference(engine, backend, runs.edited(file, fault.replace(" ", "-"), FAULTS[fault]))
     measured("correct file: worst", correct.worst)
-    _measure(measured, f"{engine.backends[backend]}, {fault}: ", faulty)
+    _measure(measured, f"{engine.backends[backend]}, {fault}", faulty)
     harmless = fault == "no freq_base" and runs.source.rope_theta == DEFAULT_FREQ_BASE
     assert np.isfinite(correct.worst)
     assert faulty.median > correct.worst or (harmless and faulty.worst == correct.worst)
@@ -96,8 +96,5 @@ def test_logits_match_the_snapshot(
 
 
 def _measure(measured: Measure, prefix: str, comparison: LogitsComparison) -> None:
-    measured(f"{prefix}step 0", comparison.step0)
-    measured(f"{prefix}median", comparison.median)
-    measured(f"{prefix}worst", comparison.worst)
-    measured(f"{prefix}equal argmax", comparison.equal_argmax)
-    measured(f"{prefix}mean KL divergence, nats", comparison.mean_kl)
+    measured.each(prefix, comparison.figures)
+    measured(f"{prefix}: mean KL divergence, nats", comparison.mean_kl)

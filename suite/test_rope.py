@@ -26,9 +26,7 @@ def test_neox_equals_permuted_up_to_the_order_of_summation(
     neox = runs.logits(engine, backend, runs.edited(file, "neox", surgery.neox))
     comparison = compare_logits(permuted, neox)
     arithmetic = engine.backends[backend]
-    for label in ("step0", "median", "worst"):
-        measured(f"{arithmetic}: {label.replace('step0', 'step 0')}", getattr(comparison, label))
-    measured(f"{arithmetic}: equal argmax", comparison.equal_argmax)
+    measured.each(arithmetic, comparison.figures)
     if arithmetic == "dequantized":
         assert comparison.equal_argmax == comparison.steps
         comparison.require_within(float32_bound(float(runs.noise_floor.max())))

@@ -11,7 +11,6 @@ from impl.catalogue import resolve
 from suite.claims import claim
 from suite.kit import torch_int8
 from suite.kit.bounds import LEAK_FACTOR
-from suite.kit.logits import LogitsComparison
 from suite.kit.memory import given_back
 from suite.kit.results import Measure, Undecided
 from suite.kit.runs import Runs
@@ -66,7 +65,7 @@ def test_one_scale_per_tensor_costs_more_than_one_per_block(runs: Runs, measured
     weights = runs.torch_against_reference("weights-only", lambda folder: torch_int8.weight_only_int8(folder, ENGINE))
     both = runs.torch_against_reference(ENGINE, lambda folder: torch_int8.dynamic_int8(folder, ENGINE))
     for label, comparison in {"weights only": weights, ENGINE: both}.items():
-        _measure(measured, label, comparison)
+        measured.each(label, comparison.figures)
     assert q8_0.median < weights.median < both.median
 
 
@@ -101,10 +100,3 @@ def test_per_token_int8_does_not_depend_on_later_tokens(runs: Runs, measured: Me
     difference = torch_int8.prefix_dependence(model, few)
     measured(f"position {len(runs.recording.prompt) - 1}, max|diff|", difference)
     assert difference == 0
-
-
-def _measure(measured: Measure, label: str, comparison: LogitsComparison) -> None:
-    measured(f"{label}: step 0", comparison.step0)
-    measured(f"{label}: median", comparison.median)
-    measured(f"{label}: worst", comparison.worst)
-    measured(f"{label}: equal argmax", comparison.equal_argmax)

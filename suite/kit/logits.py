@@ -5,6 +5,7 @@ argmax and is never bit-identical: NaN cannot pass any check made here.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +85,16 @@ class LogitsComparison:
     def bit_identical(self) -> bool:
         """Whether all values are finite and the same bits."""
         return bool(self.bits_equal.all())
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """What a report lists of a comparison, under the labels that it uses."""
+        return {
+            "step 0": self.step0,
+            "median": self.median,
+            "worst": self.worst,
+            "equal argmax": self.equal_argmax,
+        }
 
     def require_within(self, bound: float) -> None:
         """Raise ``AssertionError`` unless every difference is at most ``bound``, a finite number."""

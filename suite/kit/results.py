@@ -79,6 +79,11 @@ class Measure:
         article = self.claim.figures.get(label) if self.comparable else None
         self.properties.append((FIGURE, asdict(Figure(label, value, article))))
 
+    def each(self, prefix: str, figures: Mapping[str, float]) -> None:
+        """Record several figures, each label after ``prefix``."""
+        for label, value in figures.items():
+            self(f"{prefix}: {label}", value)
+
     def exactly(self, label: str, value: float) -> None:
         """Record a figure that must be the article's own, to the last digit."""
         self(label, value)
