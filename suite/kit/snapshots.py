@@ -58,7 +58,7 @@ class RecordedLogits:
 
 def summarize(logits: NDArray[np.float32], step_maxima: NDArray, metadata: Mapping[str, str]) -> RecordedLogits:
     """What a snapshot keeps of float32[steps, vocabulary]."""
-    top = np.argsort(-logits, axis=1, kind="stable")[:, :TOP].astype(np.int32)
+    top = np.array([_largest(row) for row in logits], dtype=np.int32)
     return RecordedLogits(
         step0=np.array(logits[0]),
         top_tokens=top,
@@ -66,6 +66,14 @@ def summarize(logits: NDArray[np.float32], step_maxima: NDArray, metadata: Mappi
         step_maxima=step_maxima.astype(np.float32),
         metadata=metadata,
     )
+
+
+def _largest(row: NDArray[np.float32]) -> NDArray[np.intp]:
+    """The tokens of the ``TOP`` largest of float32[vocabulary], largest first, the lower token first among equals."""
+    # Sorting whole rows takes longer than the pass that made them.
+    smallest = np.partition(-row, TOP - 1)[TOP - 1]
+    candidates = np.flatnonzero(~(-row > smallest))
+    return candidates[np.argsort(-row[candidates], kind="stable")][:TOP]
 
 
 def from_bytes(data: bytes) -> RecordedLogits:

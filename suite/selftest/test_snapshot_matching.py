@@ -7,7 +7,7 @@ import pytest
 
 from impl.catalogue import resolve
 from suite.kit.bounds import NOISE_FACTOR
-from suite.kit.snapshots import FOLDER, RecordedLogits, differences, from_bytes, summarize
+from suite.kit.snapshots import FOLDER, TOP, RecordedLogits, differences, from_bytes, summarize
 from suite.test_logits import BY_ERROR
 
 NOISE = 2.0**-14
@@ -29,6 +29,15 @@ def test_a_snapshot_is_read_back_as_it_was_written() -> None:
     again = from_bytes(recorded().to_bytes())
     assert again.metadata == recorded().metadata
     assert not list(differences(recorded(), again))
+
+
+@pytest.mark.parametrize("values", [1, 4, 1000])
+def test_the_top_tokens_are_those_of_a_whole_sort_ties_included(values: int) -> None:
+    rows = np.random.default_rng(values).integers(0, values, (20, 300)).astype(np.float32)
+    top = summarize(rows, np.zeros(20), {})
+    expected = np.argsort(-rows, axis=1, kind="stable")[:, :TOP]
+    assert np.array_equal(top.top_tokens, expected)
+    assert np.array_equal(top.top_values, np.take_along_axis(rows, expected, axis=1))
 
 
 @pytest.mark.parametrize(("step", "token"), [(0, 0), (0, 15), (2, 3)])
