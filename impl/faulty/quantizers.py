@@ -18,7 +18,8 @@ class FaultyQuantizer(Reference):
     @property
     def steps(self) -> Steps:
         """The reference's, with the faulty quantizer."""
-        return Steps(quantize=type(self).faulty)
+        faulty = type(self).faulty
+        return Steps(quantize=lambda weight, type: faulty(weight.astype(np.float32, copy=False), type))
 
     def quantize(
         self, weight: NDArray[np.float32], type: str, importance: NDArray[np.float32] | None = None

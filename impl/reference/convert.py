@@ -29,16 +29,17 @@ from impl.reference.tokenizer import tokenizer_entries
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of the GGUF file: its shape, rows first, and how to read its float32 weights."""
+    """One tensor of the GGUF file: its shape, rows first, and how to read its weights, in whatever float type."""
 
     shape: tuple[int, ...]
-    read: Callable[[], NDArray[np.float32]]
+    read: Callable[[], NDArray]
     importance: NDArray[np.float32] | None = None
     """Float32[cols], where there is one."""
 
 
 Quantize = Callable[..., NDArray[np.uint8]]
-"""Float32[rows, cols], a type and, only where there is one, an importance to uint8[rows, bytes per row]."""
+"""Weights [rows, cols] as the checkpoint stores them (float32, float16 or bfloat16), a type and, only where there
+is one, an importance to uint8[rows, bytes per row]."""
 
 
 def convert(
@@ -112,7 +113,7 @@ def _weighted(tensors: Mapping[str, Tensor], matrix: ImportanceMatrix, path: Pat
     return weighted
 
 
-def _reordered(read: Callable[[], NDArray[np.float32]], heads: int) -> NDArray[np.float32]:
+def _reordered(read: Callable[[], NDArray], heads: int) -> NDArray:
     return to_gguf(read(), heads)
 
 
@@ -153,7 +154,7 @@ def _write(
 
 def _encoded(name: str, tensor: Tensor, type: str, quantize: Quantize) -> NDArray:
     if type == "f32":
-        return tensor.read()
+        return tensor.read().astype(np.float32, copy=False)
     importance = () if tensor.importance is None else (tensor.importance,)
     try:
         return quantize(tensor.read(), type, *importance)
