@@ -109,13 +109,20 @@ def quantize(
         _refuse_non_finite("importance", importance[None], 0)
     blocks = np.empty((len(weight), row_bytes), np.uint8)
 
+    block_format = _format(type)
+
     def work(piece: slice) -> None:
         rows = _native(weight[piece])
-        _refuse_non_finite("weight", rows, piece.start)
+        if not block_format.shows_non_finite or importance is not None:
+            _refuse_non_finite("weight", rows, piece.start)
         # What overflows on the way ends in a scale that is not finite, and is refused by name there.
         with np.errstate(all="ignore"):
-            records = _format(type).quantize(rows, importance)
-        _refuse_overflow(type, weight, records, piece.start)
+            records = block_format.quantize(rows, importance)
+        finite = block_format.finite(records)
+        if not finite.all():
+            _refuse_non_finite("weight", rows, piece.start)
+            row, block = divmod(int(np.argmin(finite)), weight.shape[1] // block_format.values)
+            raise InputError(f"weight: row {piece.start + row}, block {block} has no finite scale in {type}")
         blocks[piece] = records.view(np.uint8).reshape(len(rows), row_bytes)
 
     _in_pieces(work, weight.shape, threads)
@@ -181,13 +188,6 @@ def _refuse_non_finite(name: str, rows: NDArray[np.float32], first_row: int) -> 
         raise InputError(
             f"{name}: {rows[row, column]} in row {first_row + row}, column {column}; expected finite values"
         )
-
-
-def _refuse_overflow(type: str, weight: NDArray, records: NDArray[np.void], first_row: int) -> None:
-    finite = FORMATS[type].finite(records)
-    if not finite.all():
-        row, block = divmod(int(np.argmin(finite)), weight.shape[1] // FORMATS[type].values)
-        raise InputError(f"weight: row {first_row + row}, block {block} has no finite scale in {type}")
 
 
 def _in_pieces(work: Callable[[slice], None], shape: tuple[int, int], threads: int | None) -> None:

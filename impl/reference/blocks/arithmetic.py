@@ -40,6 +40,63 @@ def largest_magnitudes(blocks: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 @compiled
+def peaks(values: NDArray[np.float32]) -> tuple[np.float32, np.float32]:
+    """Of float32[n] the largest positive value and the negative one of the largest magnitude; 0 for none.
+
+    A NaN counts as larger than any number of its sign.
+    """
+    # As a signed integer, the bits of no negative number are larger than those of a positive one; as an
+    # unsigned one, it is the other way round. Compared as integers, a whole register of values is taken at once.
+    positive, negative = np.int32(0), np.uint32(1 << 31)
+    for i in range(values.size):
+        positive = max(positive, np.float32(values[i]).view(np.int32))
+        negative = max(negative, np.float32(values[i]).view(np.uint32))
+    return np.int32(positive).view(np.float32), np.uint32(negative).view(np.float32)
+
+
+@compiled
+def extremes_of_blocks(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The first value of the largest magnitude of each of float32[n, size]; NaN where there is one."""
+    extremes = np.empty(x.shape[0], np.float32)
+    for block in range(x.shape[0]):
+        positive, negative = peaks(x[block])
+        extremes[block] = negative if -negative > positive or np.isnan(negative) else positive
+        if positive == -negative:
+            extremes[block] = _first_of_magnitude(x, block, positive)
+    return extremes
+
+
+@compiled
+def _first_of_magnitude(x: NDArray[np.float32], block: int, magnitude: np.float32) -> np.float32:
+    for i in range(x.shape[1]):
+        if x[block, i] != ZERO and abs(x[block, i]) == magnitude:
+            return x[block, i]
+    return ZERO
+
+
+@compiled
+def ranges_of_blocks(x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The smallest and the largest of each of float32[n, size]; of zeros of both signs, the first.
+
+    A NaN makes one of them NaN.
+    """
+    smallest, largest = np.empty(x.shape[0], np.float32), np.empty(x.shape[0], np.float32)
+    for block in range(x.shape[0]):
+        largest[block], smallest[block] = peaks(x[block])
+    for block in range(x.shape[0]):
+        # No value of that sign.
+        if smallest[block] == ZERO:
+            smallest[block] = x[block, 0]
+            for i in range(x.shape[1]):
+                smallest[block] = min(smallest[block], x[block, i])
+        if largest[block] == ZERO:
+            largest[block] = x[block, 0]
+            for i in range(x.shape[1]):
+                largest[block] = max(largest[block], x[block, i])
+    return smallest, largest
+
+
+@compiled
 def nearest(value: np.float32) -> np.int32:
     """The nearest integer, half to even, within ±4194303; beyond, what the addition below makes of it.
 
@@ -83,6 +140,15 @@ def float16_bits(value: np.float32) -> np.uint16:
     subnormal = np.float32(abs(value) + np.float32(0.5)).view(np.uint32) - np.uint32(0x3F000000)
     half = subnormal if magnitude < np.uint32(0x38800000) else min(normal, np.uint32(0x7C00))
     return np.uint16(np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(0x8000)) | half)
+
+
+@compiled
+def write_float16(values: NDArray[np.float32], blocks: NDArray[np.uint8], at: int) -> None:
+    """Write float32[blocks] as float16, little-endian, to bytes ``at`` and ``at`` + 1 of uint8[blocks, size]."""
+    for block in range(values.shape[0]):
+        bits = float16_bits(values[block])
+        blocks[block, at] = np.uint8(bits & np.uint16(255))
+        blocks[block, at + 1] = np.uint8(bits >> np.uint16(8))
 
 
 def as_float16(values: NDArray[np.float32]) -> NDArray[np.float32]:

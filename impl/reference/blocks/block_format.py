@@ -1,10 +1,23 @@
 """What every block format has: a name, a size, a layout, and the two directions."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import reduce
+from types import MappingProxyType
 from typing import ClassVar
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
+
+INFINITIES: Mapping[np.dtype, np.unsignedinteger] = MappingProxyType(
+    {
+        np.dtype(np.float16): np.uint16(0x7C00),
+        np.dtype(ml_dtypes.bfloat16): np.uint16(0x7F80),
+        np.dtype(np.float32): np.uint32(0x7F800000),
+    }
+)
+"""Each floating-point type's infinity: the bits that are all set in it and in NaN, and in no other number."""
 
 
 class BlockFormat(ABC):
@@ -16,6 +29,8 @@ class BlockFormat(ABC):
     """How many weights a block holds; a row must be a multiple of it."""
     layout: ClassVar[np.dtype]
     """The fields of a block in the order of their bytes, little-endian."""
+    shows_non_finite: ClassVar[bool] = False
+    """Whether NaN or Inf among a block's weights always leaves a field of it that is not finite."""
     activation: ClassVar[str | None] = None
     """The format activations are quantized to beside such weights on a CPU (ggml's ``vec_dot_type``).
 
@@ -40,9 +55,8 @@ class BlockFormat(ABC):
 
     def finite(self, blocks: NDArray[np.void]) -> NDArray[np.bool_]:
         """For each block, whether all of its floating-point fields are finite."""
-        finite = np.ones(len(blocks), np.bool_)
-        for name in self.layout.names:
-            if not np.issubdtype(self.layout[name].base, np.integer):
-                field = np.isfinite(blocks[name])
-                finite &= field if field.ndim == 1 else field.all(axis=1)
-        return finite
+        # Several times as fast as numpy's own test, which widens float16 first.
+        infinities = {name: INFINITIES.get(self.layout[name].base) for name in self.layout.names}
+        finite = [blocks[name].view(bits.dtype) & bits != bits for name, bits in infinities.items() if bits is not None]
+        whole = [field if field.ndim == 1 else field.all(axis=1) for field in finite]
+        return reduce(np.logical_and, whole) if whole else np.ones(len(blocks), np.bool_)

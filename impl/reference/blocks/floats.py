@@ -12,17 +12,11 @@ class FloatFormat(BlockFormat):
     """A floating-point number per weight; importance has no say."""
 
     values = 1
-    infinity: int
-    """The bits of the format's infinity, which every number without a finite value has."""
+    shows_non_finite = True
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Widen."""
         return blocks["number"].astype(np.float32)[:, None]
-
-    def finite(self, blocks: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Whether each number is finite."""
-        bits = blocks.view(f"<u{self.bytes}")
-        return bits & bits.dtype.type(self.infinity) != self.infinity
 
 
 class F32(FloatFormat):
@@ -30,7 +24,6 @@ class F32(FloatFormat):
 
     name = "f32"
     layout = np.dtype([("number", "<f4")])
-    infinity = 0x7F800000
 
     def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
         """As it is."""
@@ -42,7 +35,6 @@ class F16(FloatFormat):
 
     name = "f16"
     layout = np.dtype([("number", "<f2")])
-    infinity = 0x7C00
 
     def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
         """Round."""
@@ -54,7 +46,6 @@ class BF16(FloatFormat):
 
     name = "bf16"
     layout = np.dtype([("number", ml_dtypes.bfloat16)])
-    infinity = 0x7F80
 
     def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
         """Round."""

@@ -9,7 +9,7 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from impl.reference.blocks.arithmetic import ONE, ZERO, as_float16, clamped, compiled, nearest
+from impl.reference.blocks.arithmetic import ONE, ZERO, as_float16, clamped, compiled, extremes_of_blocks, nearest
 from impl.reference.blocks.block_format import BlockFormat
 from impl.reference.blocks.minimum_search import fit_scale_and_minimum
 from impl.reference.blocks.packing import (
@@ -264,6 +264,7 @@ class Q8_K(BlockFormat):
 
     name = "q8_k"
     values = SIZE
+    shows_non_finite = True
     layout = np.dtype([("scale", "<f4"), ("codes", "i1", SIZE), ("sums", "<i2", 16)])
     activation = "q8_k"
 
@@ -274,7 +275,7 @@ class Q8_K(BlockFormat):
         scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.int8)
         _extreme_to_minus_127(x, scale, codes)
         blocks["scale"], blocks["codes"] = scale, codes
-        blocks["sums"] = codes.reshape(-1, 16, 16).sum(axis=2, dtype=np.int16)
+        blocks["sums"] = _sums_of_16(codes.reshape(-1, 16)).reshape(-1, 16)
         return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
@@ -398,12 +399,21 @@ def _round_anew(
 
 @compiled
 def _extreme_to_minus_127(x: NDArray[np.float32], scale: NDArray[np.float32], codes: NDArray[np.int8]) -> None:
+    extremes = extremes_of_blocks(x)
     for block in range(x.shape[0]):
-        largest = extreme = ZERO
-        for i in range(x.shape[1]):
-            if abs(x[block, i]) > largest:
-                largest, extreme = abs(x[block, i]), x[block, i]
+        extreme = extremes[block]
         inverse = np.float32(-127) / extreme if extreme != ZERO else ZERO
         scale[block] = ONE / inverse if extreme != ZERO else ZERO
         for i in range(x.shape[1]):
             codes[block, i] = np.int8(min(nearest(inverse * x[block, i]), np.int32(127)))
+
+
+@compiled
+def _sums_of_16(codes: NDArray[np.int8]) -> NDArray[np.int16]:
+    sums = np.empty(codes.shape[0], np.int16)
+    for run in range(codes.shape[0]):
+        total, values = np.int32(0), codes[run]
+        for i in range(values.size):
+            total += np.int32(values[i])
+        sums[run] = np.int16(total)
+    return sums

@@ -7,14 +7,16 @@ from impl.reference.blocks.arithmetic import (
     ZERO,
     as_float16,
     compiled,
+    extremes_of_blocks,
     half_away,
     magnitude_bits,
+    ranges_of_blocks,
     reciprocal,
-    truncated,
+    write_float16,
 )
 from impl.reference.blocks.block_format import BlockFormat
 from impl.reference.blocks.minimum_search import fit_scale_and_minimum
-from impl.reference.blocks.packing import pack_nibbles, unpack_nibbles
+from impl.reference.blocks.packing import pack_fifth_bits, pack_nibbles, unpack_nibbles
 from impl.reference.blocks.scale_search import fit_scale
 from impl.reference.blocks.weighting import weights_from_rows
 
@@ -27,6 +29,7 @@ class SymmetricFormat(BlockFormat):
     """weight = scale * (code - ``zero``); the largest magnitude takes code 0, whatever its sign."""
 
     values = SIZE
+    shows_non_finite = True
     zero: int
     activation = "q8_0"
 
@@ -37,15 +40,15 @@ class SymmetricFormat(BlockFormat):
         x = rows.reshape(-1, SIZE)
         if importance is not None:
             return fit_scale(x, weights_from_rows(rows, importance).reshape(-1, SIZE), self.zero)
-        scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
-        _divide_by_largest(x, np.int32(self.zero), scale, codes)
-        return scale, codes
+        scale = extremes_of_blocks(x) / np.float32(-self.zero)
+        return scale, _divide(x, np.zeros_like(scale), scale, np.float32(self.zero), np.int32(2 * self.zero - 1))
 
 
 class OffsetFormat(BlockFormat):
     """weight = scale * code + minimum, with codes up to ``last``."""
 
     values = SIZE
+    shows_non_finite = True
     last: int
     activation = "q8_1"
 
@@ -58,10 +61,9 @@ class OffsetFormat(BlockFormat):
             weights = weights_from_rows(rows, importance).reshape(-1, SIZE)
             scale, depth, codes = fit_scale_and_minimum(x, weights, self.last, -0.9, 0.05, 36)
             return scale, -depth, codes
-        scale, minimum = np.empty(len(x), np.float32), np.empty(len(x), np.float32)
-        codes = np.empty(x.shape, np.uint8)
-        _divide_range(x, np.int32(self.last), scale, minimum, codes)
-        return scale, minimum, codes
+        smallest, largest = ranges_of_blocks(x)
+        scale = (largest - smallest) / np.float32(self.last)
+        return scale, smallest, _divide(x, smallest, scale, ZERO, np.int32(self.last))
 
 
 class Q4_0(SymmetricFormat):
@@ -75,7 +77,7 @@ class Q4_0(SymmetricFormat):
         """Codes j and j + 16 share byte j."""
         scale, codes = self.fit(rows, importance)
         blocks = np.empty(len(scale), self.layout)
-        blocks["scale"] = as_float16(scale)
+        write_float16(scale, _bytes(blocks), 0)
         pack_nibbles(codes, _bytes(blocks), 2)
         return blocks
 
@@ -96,7 +98,8 @@ class Q4_1(OffsetFormat):
         """Codes j and j + 16 share byte j."""
         scale, minimum, codes = self.fit(rows, importance)
         blocks = np.empty(len(scale), self.layout)
-        blocks["scale"], blocks["minimum"] = as_float16(scale), as_float16(minimum)
+        write_float16(scale, _bytes(blocks), 0)
+        write_float16(minimum, _bytes(blocks), 2)
         pack_nibbles(codes, _bytes(blocks), 4)
         return blocks
 
@@ -117,8 +120,8 @@ class Q5_0(SymmetricFormat):
         """Four bits as in Q4_0; the fifth of code j is bit j of 32."""
         scale, codes = self.fit(rows, importance)
         blocks = np.empty(len(scale), self.layout)
-        blocks["scale"] = as_float16(scale)
-        blocks["fifth_bits"] = _pack_fifth_bits(codes)
+        write_float16(scale, _bytes(blocks), 0)
+        pack_fifth_bits(codes, _bytes(blocks), 2)
         pack_nibbles(codes, _bytes(blocks), 6)
         return blocks
 
@@ -139,8 +142,9 @@ class Q5_1(OffsetFormat):
         """Four bits as in Q4_1; the fifth of code j is bit j of 32."""
         scale, minimum, codes = self.fit(rows, importance)
         blocks = np.empty(len(scale), self.layout)
-        blocks["scale"], blocks["minimum"] = as_float16(scale), as_float16(minimum)
-        blocks["fifth_bits"] = _pack_fifth_bits(codes)
+        write_float16(scale, _bytes(blocks), 0)
+        write_float16(minimum, _bytes(blocks), 2)
+        pack_fifth_bits(codes, _bytes(blocks), 4)
         pack_nibbles(codes, _bytes(blocks), 8)
         return blocks
 
@@ -155,6 +159,7 @@ class Q8_0(BlockFormat):
 
     name = "q8_0"
     values = SIZE
+    shows_non_finite = True
     layout = np.dtype([("scale", "<f2"), ("codes", "i1", SIZE)])
     activation = "q8_0"
 
@@ -164,7 +169,7 @@ class Q8_0(BlockFormat):
         blocks = np.empty(len(x), self.layout)
         scale = np.empty(len(x), np.float32)
         _round_to_127(x, scale, _bytes(blocks), 2)
-        blocks["scale"] = as_float16(scale)
+        write_float16(scale, _bytes(blocks), 0)
         return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
@@ -177,6 +182,7 @@ class Q8_1(BlockFormat):
 
     name = "q8_1"
     values = SIZE
+    shows_non_finite = True
     layout = np.dtype([("scale", "<f2"), ("scaled_sum", "<f2"), ("codes", "i1", SIZE)])
     activation = "q8_1"
 
@@ -199,53 +205,30 @@ def _bytes(blocks: NDArray[np.void]) -> NDArray[np.uint8]:
     return blocks.view(np.uint8).reshape(len(blocks), -1)
 
 
-def _pack_fifth_bits(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.packbits(codes >> np.uint8(4), axis=1, bitorder="little")
-
-
 def _unpack_five_bits(blocks: NDArray[np.void]) -> NDArray[np.uint8]:
     fifth_bits = np.unpackbits(blocks["fifth_bits"], axis=1, bitorder="little")
     return unpack_nibbles(blocks["codes"]) | (fifth_bits << np.uint8(4))
 
 
 @compiled
-def _divide_by_largest(
-    x: NDArray[np.float32], zero: np.int32, scale: NDArray[np.float32], codes: NDArray[np.uint8]
-) -> None:
-    """Scale = first value of the largest magnitude over -zero; code = x / scale + zero, half up."""
-    half_up = np.float32(zero) + HALF
-    for b in range(x.shape[0]):
-        largest = extreme = ZERO
-        for j in range(x.shape[1]):
-            if abs(x[b, j]) > largest:
-                largest, extreme = abs(x[b, j]), x[b, j]
-        scale[b] = extreme / np.float32(-zero)
-        inverse = reciprocal(scale[b])
-        for j in range(x.shape[1]):
-            codes[b, j] = np.uint8(min(truncated(x[b, j] * inverse + half_up), np.int32(2 * zero - 1)))
-
-
-@compiled
-def _divide_range(
+def _divide(
     x: NDArray[np.float32],
-    last: np.int32,
+    origin: NDArray[np.float32],
     scale: NDArray[np.float32],
-    minimum: NDArray[np.float32],
-    codes: NDArray[np.uint8],
-) -> None:
-    """Scale = range over the last code; code = (x - minimum) / scale, half up."""
-    for b in range(x.shape[0]):
-        low = high = x[b, 0]
-        for j in range(x.shape[1]):
-            if x[b, j] < low:
-                low = x[b, j]
-            if x[b, j] > high:
-                high = x[b, j]
-        minimum[b] = low
-        scale[b] = (high - low) / np.float32(last)
-        inverse = reciprocal(scale[b])
-        for j in range(x.shape[1]):
-            codes[b, j] = np.uint8(min(truncated((x[b, j] - low) * inverse + HALF), np.int32(last)))
+    zero: np.float32,
+    last: np.int32,
+) -> NDArray[np.uint8]:
+    """Codes uint8[blocks, 32]: (x - origin) / scale + zero, half up, at most ``last``."""
+    codes = np.empty(x.shape, np.uint8)
+    for block in range(x.shape[0]):
+        start, inverse, shift = origin[block], reciprocal(scale[block]), zero + HALF
+        if not (abs(inverse) < np.inf and abs(scale[block]) < np.inf):
+            # No integer holds the quotient; ggml's conversion of it ends in code 0.
+            inverse = shift = ZERO
+        values, rounded = x[block], codes[block]
+        for i in range(values.size):
+            rounded[i] = np.uint8(min(np.int32((values[i] - start) * inverse + shift), last))
+    return codes
 
 
 @compiled
