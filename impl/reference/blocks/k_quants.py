@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from impl.reference.blocks.arithmetic import ONE, ZERO, as_float16, clamped, compiled, extremes_of_blocks, nearest
 from impl.reference.blocks.block_format import BlockFormat
-from impl.reference.blocks.minimum_search import fit_scale_and_minimum
+from impl.reference.blocks.minimum_search import OwnWeights, fit_scale_and_minimum
 from impl.reference.blocks.packing import (
     pack_bits,
     pack_crumbs,
+    pack_nibbles,
     unpack_bits,
     unpack_crumbs,
     unpack_nibbles,
@@ -42,23 +43,16 @@ class OffsetSuperBlock(BlockFormat):
     candidates_by_importance: tuple[float, float, int] = (-0.9, 0.05, 36)
     mean_factor: int = 2
     """How many times the mean square of the super-block goes into weights by importance."""
+    own_weights: OwnWeights = "root mean square + magnitude"
     absolute: bool = False
     """Whether, without importance, absolute errors are counted instead of squares."""
-
-    def own_weights(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """How much each of float32[blocks, block] counts without importance."""
-        weights = np.empty_like(x)
-        _root_mean_square_plus_magnitude(x, weights)
-        return weights
 
     def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
         """Search each block, write scales and depths as integers, then round anew to what those decode to."""
         x = rows.reshape(-1, self.block)
         per_super_block = SIZE // self.block
         if importance is None:
-            scale, depth, codes = fit_scale_and_minimum(
-                x, self.own_weights(x), self.last, *self.candidates, self.absolute
-            )
+            scale, depth, codes = fit_scale_and_minimum(x, self.own_weights, self.last, *self.candidates, self.absolute)
             unit, scales = _in_units_of_largest(scale.reshape(-1, per_super_block), self.last_scale)
             depth_unit, depths = _in_units_of_largest(depth.reshape(-1, per_super_block), self.last_scale)
         else:
@@ -85,9 +79,11 @@ class OffsetSuperBlock(BlockFormat):
 
     def steps_and_offsets(self, blocks: NDArray[np.void]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """unit * scale and depth_unit * depth, float32[n, 256 / block] each."""
-        scales, depths = self.unpack_scales(blocks["scales_depths"])
-        step = blocks["unit"].astype(np.float32)[:, None] * scales
-        return step, blocks["depth_unit"].astype(np.float32)[:, None] * depths
+        scales, depths = (
+            codes.astype(np.float32) for codes in self.unpack_scales(np.ascontiguousarray(blocks["scales_depths"]))
+        )
+        unit, depth_unit = (blocks[field].astype(np.float32)[:, None] for field in ("unit", "depth_unit"))
+        return unit * scales, depth_unit * depths
 
     def pack_scales(self, scales: NDArray[np.uint8], depths: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The field ``scales_depths`` of each super-block from uint8[n, 8], each in 6 bits."""
@@ -114,11 +110,8 @@ class Q2_K(OffsetSuperBlock):
     block, last, last_scale = 16, 3, 15
     candidates = (-0.5, 0.1, 15)
     mean_factor = 1
+    own_weights = "magnitude"
     absolute = True
-
-    def own_weights(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The magnitude."""
-        return np.abs(x)
 
     def pack_scales(self, scales: NDArray[np.uint8], depths: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """A depth above its scale in one byte."""
@@ -147,7 +140,7 @@ class Q4_K(OffsetSuperBlock):
 
     def pack_codes(self, codes: NDArray[np.uint8], blocks: NDArray[np.void]) -> None:
         """Two codes, 32 apart, in one byte."""
-        blocks["codes"] = _pack_halves(codes)
+        blocks["codes"] = _pack_halves(codes, 32)
 
     def unpack_codes(self, blocks: NDArray[np.void]) -> NDArray[np.uint8]:
         """Take the two apart."""
@@ -177,7 +170,7 @@ class Q5_K(OffsetSuperBlock):
     def pack_codes(self, codes: NDArray[np.uint8], blocks: NDArray[np.void]) -> None:
         """Four bits as in Q4_K; the fifth of code 32 k + j is bit k of byte j."""
         blocks["fifth_bits"] = pack_bits(codes >> np.uint8(4))
-        blocks["codes"] = _pack_halves(codes & np.uint8(15))
+        blocks["codes"] = _pack_halves(codes, 32)
 
     def unpack_codes(self, blocks: NDArray[np.void]) -> NDArray[np.uint8]:
         """Put the fifth bit back above the four."""
@@ -241,12 +234,12 @@ class Q6_K(BlockFormat):
         unit = as_float16(unit)
         step = unit[:, None] * scales
         _round_anew(x, step.reshape(-1), np.zeros(len(x), np.float32), np.int32(32), np.int32(63), codes)
-        codes = codes.reshape(-1, 2, 2, 2, 32)
+        codes = codes.reshape(-1, SIZE)
         blocks = np.empty(len(unit), self.layout)
         blocks["unit"] = unit
         blocks["scales"] = scales
-        blocks["codes"] = ((codes[:, :, 0] & np.uint8(15)) | (codes[:, :, 1] << np.uint8(4))).reshape(-1, 128)
-        blocks["upper_bits"] = pack_crumbs(codes.reshape(-1, SIZE) >> np.uint8(4))
+        blocks["codes"] = _pack_halves(codes, 64)
+        blocks["upper_bits"] = pack_crumbs(codes >> np.uint8(4))
         blocks[np.abs(scale).max(axis=1) < VANISHING] = 0
         return blocks
 
@@ -283,37 +276,52 @@ class Q8_K(BlockFormat):
         return blocks["scale"][:, None] * blocks["codes"]
 
 
-def _pack_halves(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    codes = codes.reshape(-1, 4, 2, 32)
-    return (codes[:, :, 0] | (codes[:, :, 1] << np.uint8(4))).reshape(-1, 128)
+def _pack_halves(codes: NDArray[np.uint8], apart: int) -> NDArray[np.uint8]:
+    """uint8[n, 256] to uint8[n, 128]: two codes, ``apart`` from each other, in one byte."""
+    packed = np.empty((codes.size // (2 * apart), apart), np.uint8)
+    pack_nibbles(codes.reshape(-1, 2 * apart), packed, 0)
+    return packed.reshape(-1, SIZE // 2)
 
 
 def _unpack_halves(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return unpack_nibbles(packed.reshape(-1, 4, 32)).reshape(-1, SIZE)
 
 
+@compiled
 def _pack_six_bits(scales: NDArray[np.uint8], depths: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Four bytes of scales, four of depths, four of both: the last four lend the first eight two bits each."""
-    upper_scales = scales[:, :4] | (scales[:, 4:] >> np.uint8(4) << np.uint8(6))
-    upper_depths = depths[:, :4] | (depths[:, 4:] >> np.uint8(4) << np.uint8(6))
-    lower = (scales[:, 4:] & np.uint8(15)) | (depths[:, 4:] << np.uint8(4))
-    return np.concatenate([upper_scales, upper_depths, lower], axis=1)
+    packed = np.empty((scales.shape[0], 12), np.uint8)
+    for block in range(scales.shape[0]):
+        for j in range(4):
+            later_scale, later_depth = scales[block, j + 4], depths[block, j + 4]
+            packed[block, j] = scales[block, j] | np.uint8(np.uint8(later_scale >> 4) << 6)
+            packed[block, j + 4] = depths[block, j] | np.uint8(np.uint8(later_depth >> 4) << 6)
+            packed[block, j + 8] = np.uint8(later_scale & 15) | np.uint8(later_depth << 4)
+    return packed
 
 
+@compiled
 def _unpack_six_bits(packed: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    upper_scales, upper_depths, lower = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    later_scales = (lower & np.uint8(15)) | (upper_scales >> np.uint8(6) << np.uint8(4))
-    later_depths = (lower >> np.uint8(4)) | (upper_depths >> np.uint8(6) << np.uint8(4))
-    scales = np.concatenate([upper_scales & np.uint8(63), later_scales], axis=1)
-    return scales, np.concatenate([upper_depths & np.uint8(63), later_depths], axis=1)
+    scales, depths = np.empty((packed.shape[0], 8), np.uint8), np.empty((packed.shape[0], 8), np.uint8)
+    for block in range(packed.shape[0]):
+        for j in range(4):
+            scale, depth, later = packed[block, j], packed[block, j + 4], packed[block, j + 8]
+            scales[block, j], depths[block, j] = np.uint8(scale & 63), np.uint8(depth & 63)
+            scales[block, j + 4] = np.uint8(later & 15) | np.uint8(np.uint8(scale >> 6) << 4)
+            depths[block, j + 4] = np.uint8(later >> 4) | np.uint8(np.uint8(depth >> 6) << 4)
+    return scales, depths
 
 
+@compiled
 def _pack_q3_scales(scales: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Eight bytes of the lower four bits, j beside j + 8; four bytes of the upper two, four apart."""
-    lower = (scales[:, :8] & np.uint8(15)) | (scales[:, 8:] << np.uint8(4))
-    first, second, third, fourth = np.moveaxis((scales >> np.uint8(4)).reshape(-1, 4, 4), 1, 0)
-    upper = first | (second << np.uint8(2)) | (third << np.uint8(4)) | (fourth << np.uint8(6))
-    return np.concatenate([lower, upper], axis=1)
+    packed = np.zeros((scales.shape[0], 12), np.uint8)
+    for block in range(scales.shape[0]):
+        for j in range(8):
+            packed[block, j] = np.uint8(scales[block, j] & 15) | np.uint8(scales[block, j + 8] << 4)
+        for j in range(16):
+            packed[block, 8 + j % 4] |= np.uint8(np.uint8(scales[block, j] >> 4) << (2 * (j // 4)))
+    return packed
 
 
 def _unpack_q3_scales(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -332,18 +340,6 @@ def _in_units_of_extreme(values: NDArray[np.float32], zero: int) -> tuple[NDArra
     unit, codes = np.empty(len(values), np.float32), np.empty(values.shape, np.uint8)
     _divide_by_extreme(values, np.int32(zero), unit, codes)
     return unit, codes
-
-
-@compiled
-def _root_mean_square_plus_magnitude(x: NDArray[np.float32], weights: NDArray[np.float32]) -> None:
-    size = x.shape[1]
-    for block in range(x.shape[0]):
-        total = ZERO
-        for i in range(size):
-            total += x[block, i] * x[block, i]
-        root = np.sqrt(total / np.float32(size))
-        for i in range(size):
-            weights[block, i] = root + abs(x[block, i])
 
 
 @compiled
@@ -391,10 +387,11 @@ def _round_anew(
 ) -> None:
     """code = (x + offset) / step + zero for each block whose step is not 0; the others keep their codes."""
     for block in range(x.shape[0]):
-        if step[block] != ZERO:
-            for i in range(x.shape[1]):
-                level = nearest((x[block, i] + offset[block]) / step[block])
-                codes[block, i] = np.uint8(clamped(level, -zero, last - zero) + zero)
+        width, shift, values, rounded = step[block], offset[block], x[block], codes[block]
+        if width != ZERO:
+            for i in range(values.size):
+                level = nearest((values[i] + shift) / width)
+                rounded[i] = np.uint8(clamped(level, -zero, last - zero) + zero)
 
 
 @compiled

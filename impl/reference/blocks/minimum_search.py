@@ -3,11 +3,16 @@
 The same candidates and the same sums in the same order as there, so that the same pair wins.
 """
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
 from impl.reference.blocks.arithmetic import ONE, ZERO, clamped, compiled, nearest
 from impl.reference.blocks.lanes import LANES, choose, codes_of, into_lanes
+
+OwnWeights = Literal["magnitude", "root mean square + magnitude"]
+"""How much a weight counts in a search without importance; the root is taken over its block."""
 
 SCALE, INVERSE, ORIGIN, LOW, ERROR = 0, 1, 2, 3, 4
 """Rows of an attempt, float32[5, lanes]: code = (x - origin) * inverse, x = scale * code + low."""
@@ -15,7 +20,7 @@ SCALE, INVERSE, ORIGIN, LOW, ERROR = 0, 1, 2, 3, 4
 
 def fit_scale_and_minimum(
     x: NDArray[np.float32],
-    weights: NDArray[np.float32],
+    weights: NDArray[np.float32] | OwnWeights,
     last: int,
     first_step: float,
     step: float,
@@ -26,13 +31,17 @@ def fit_scale_and_minimum(
 
     Tried are the ranges of x over ``last + first_step + i * step`` for i from 0 to ``steps``, each followed
     by the least-squares scale and minimum for the codes it gives. The error counted is squared, or
-    ``absolute``. ``x`` and ``weights`` are float32[blocks, size]. Returns scale and depth (the minimum,
-    never above 0, negated), float32[blocks] each, and codes uint8[blocks, size].
+    ``absolute``. ``x`` and ``weights`` are float32[blocks, size]; instead of the latter, a name says how much
+    each x counts by itself. Returns scale and depth (the minimum, never above 0, negated), float32[blocks]
+    each, and codes uint8[blocks, size].
     """
     scale, depth = np.empty(len(x), np.float32), np.empty(len(x), np.float32)
     codes = np.empty(x.shape, np.uint8)
     candidates = np.float32(first_step) + np.float32(step) * np.arange(steps + 1, dtype=np.float32)
-    _fit_scale_and_minimum(x, weights, np.int32(last), candidates + np.float32(last), absolute, scale, depth, codes)
+    given = np.empty((0, 0), np.float32) if isinstance(weights, str) else weights
+    with_root = weights == "root mean square + magnitude" if isinstance(weights, str) else False
+    divisors = candidates + np.float32(last)
+    _fit_scale_and_minimum(x, given, with_root, np.int32(last), divisors, absolute, scale, depth, codes)
     return scale, depth, codes
 
 
@@ -40,6 +49,7 @@ def fit_scale_and_minimum(
 def _fit_scale_and_minimum(
     x: NDArray[np.float32],
     weights: NDArray[np.float32],
+    with_root: bool,
     last: np.int32,
     divisors: NDArray[np.float32],
     absolute: bool,
@@ -63,7 +73,10 @@ def _fit_scale_and_minimum(
     kept = np.zeros((5, LANES), np.float32)
     for start in range(0, x.shape[0], LANES):
         filled = into_lanes(x, start, v)
-        into_lanes(weights, start, w)
+        if weights.size:
+            into_lanes(weights, start, w)
+        else:
+            _weigh_by_magnitude(v, with_root, w)
         best[LOW], high = _span(v, w, sum_w, sum_x)
         for attempt in range(-1, divisors.shape[0]):
             divisor = np.float32(last) if attempt < 0 else divisors[attempt]
@@ -92,6 +105,21 @@ def _fit_scale_and_minimum(
             scale[start + lane] = best[SCALE, lane]
             depth[start + lane] = -best[LOW, lane]
         codes_of(x, start, best[INVERSE], best[ORIGIN], np.int32(0), last, codes)
+
+
+@compiled
+def _weigh_by_magnitude(v: NDArray[np.float32], with_root: bool, w: NDArray[np.float32]) -> None:
+    """w = |v|, above the root of the mean square of the lane's block where that is asked for."""
+    root = np.zeros(v.shape[1], np.float32)
+    if with_root:
+        for i in range(v.shape[0]):
+            for lane in range(v.shape[1]):
+                root[lane] += v[i, lane] * v[i, lane]
+        for lane in range(v.shape[1]):
+            root[lane] = np.sqrt(root[lane] / np.float32(v.shape[0]))
+    for i in range(v.shape[0]):
+        for lane in range(v.shape[1]):
+            w[i, lane] = root[lane] + abs(v[i, lane])
 
 
 @compiled

@@ -8,7 +8,7 @@ from impl.reference.blocks.arithmetic import compiled
 
 @compiled
 def pack_nibbles(codes: NDArray[np.uint8], blocks: NDArray[np.uint8], at: int) -> None:
-    """Write uint8[blocks, 32] from byte ``at`` on: code j in the low half of byte j, j + 16 in the high.
+    """Write uint8[n, 2 m] from byte ``at`` on: code j in the low half of byte j, j + m in the high.
 
     Bits above the fourth are left out.
     """
@@ -40,12 +40,12 @@ def unpack_nibbles(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def pack_crumbs(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """uint8[n, 256] below 4 to uint8[n, 64]: four codes, 32 apart, in a byte, the first lowest."""
     packed = np.zeros((codes.shape[0], 64), np.uint8)
-    width = codes.shape[1] // 8
     for block in range(codes.shape[0]):
         for run in range(8):
-            shift = np.uint8(2 * (run % 4))
-            for j in range(width):
-                packed[block, run // 4 * width + j] |= np.uint8(codes[block, run * width + j] << shift)
+            shift, start = np.uint8(2 * (run % 4)), 32 * (run // 4)
+            crumbs, into = codes[block, 32 * run : 32 * run + 32], packed[block, start : start + 32]
+            for j in range(crumbs.size):
+                into[j] |= np.uint8(crumbs[j] << shift)
     return packed
 
 
@@ -59,11 +59,12 @@ def unpack_crumbs(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def pack_bits(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """uint8[n, 256] of 0 and 1 to uint8[n, 32]: bit 32 k + j becomes bit k of byte j."""
     packed = np.zeros((bits.shape[0], 32), np.uint8)
-    width = packed.shape[1]
     for block in range(bits.shape[0]):
+        into = packed[block]
         for k in range(8):
-            for j in range(width):
-                packed[block, j] |= np.uint8(bits[block, width * k + j] << np.uint8(k))
+            run = bits[block, 32 * k : 32 * k + 32]
+            for j in range(run.size):
+                into[j] |= np.uint8(run[j] << np.uint8(k))
     return packed
 
 
