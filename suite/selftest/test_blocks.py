@@ -51,6 +51,22 @@ def test_any_bytes_are_dequantized_to_ggmls_values(type: str) -> None:
     assert np.array_equal(values.view(np.uint32)[~nan], expected.view(np.uint32)[~nan])
 
 
+@pytest.mark.parametrize(
+    ("type", "field"),
+    [
+        (type, field)
+        for type, block_format in FORMATS.items()
+        for field in block_format.layout.names
+        if not np.issubdtype(block_format.layout[field].base, np.integer)
+    ],
+)
+def test_a_field_that_is_not_finite_is_seen_in_its_block_alone(type: str, field: str) -> None:
+    blocks = np.zeros(3, FORMATS[type].layout)
+    assert FORMATS[type].finite(blocks).all()
+    blocks[field][1] = np.nan
+    assert FORMATS[type].finite(blocks).tolist() == [True, False, True]
+
+
 @pytest.mark.parametrize("type", ACTIVATION_TYPES)
 def test_activation_formats_dequantize_close_to_what_was_quantized(type: str) -> None:
     weight = NORMAL.weight()

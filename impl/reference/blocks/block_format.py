@@ -15,9 +15,10 @@ INFINITIES: Mapping[np.dtype, np.unsignedinteger] = MappingProxyType(
         np.dtype(np.float16): np.uint16(0x7C00),
         np.dtype(ml_dtypes.bfloat16): np.uint16(0x7F80),
         np.dtype(np.float32): np.uint32(0x7F800000),
+        np.dtype(ml_dtypes.float8_e8m0fnu): np.uint8(0xFF),
     }
 )
-"""Each floating-point type's infinity: the bits that are all set in it and in NaN, and in no other number."""
+"""Of each floating-point type of a field, the bits that are all set in its infinity and NaN, and in no other number."""
 
 
 class BlockFormat(ABC):

@@ -158,5 +158,6 @@ def _nearest_values(x: NDArray[np.float32], step: NDArray[np.float32], codes: ND
             scaled = inverse * x[block, j]
             code = np.uint8(0)
             for i in range(15):
-                code += np.uint8(scaled >= MIDPOINTS[i])
+                # A NaN is below no midpoint, and takes the last value as it does in ggml.
+                code += np.uint8(not scaled < MIDPOINTS[i])
             codes[block, j] = code
