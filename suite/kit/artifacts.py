@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from impl.errors import InputError
+from impl.errors import FellOver, InputError
 
 
 @contextmanager
@@ -39,18 +39,30 @@ class ArtifactStore:
         ``label`` says what the file is and is part of its name; together with ``parts`` it must name all
         that decides the content and is not the same throughout the store (checkpoint digest, recipe ...).
         Whoever else asks waits for the first. An error of the builder reaches the asker as it is and
-        nothing stays behind, so the next asker runs the builder again.
+        nothing stays behind, so the next asker runs the builder again; one that fell over is not asked again,
+        since it may take its time limit every time.
         """
         readable = re.sub(r"[^\w.-]+", "-", label)
         path = self.folder / f"{readable}-{_digest(label, parts)}{suffix}"
         self.folder.mkdir(parents=True, exist_ok=True)
+        fallen = path.with_name(f".{path.name}.fell-over")
         with FileLock(path.with_name(f".{path.name}.lock")):
+            if fallen.exists():
+                raise FellOver(fallen.read_text())
             if not path.exists():
-                with written_beside(path) as unfinished:
-                    builder(unfinished)
-                    if not unfinished.exists():
-                        raise InputError(f"artifact {label}: nothing was written")
+                try:
+                    _build(path, label, builder)
+                except FellOver as error:
+                    fallen.write_text(str(error))
+                    raise
         return path
+
+
+def _build(path: Path, label: str, builder: Callable[[Path], None]) -> None:
+    with written_beside(path) as unfinished:
+        builder(unfinished)
+        if not unfinished.exists():
+            raise InputError(f"artifact {label}: nothing was written")
 
 
 def _digest(label: str, parts: Mapping[str, str]) -> str:
