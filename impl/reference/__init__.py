@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from impl import __version__
-from impl.protocol import Arithmetic, Metadata
+from impl.protocol import Arithmetic, Device, Metadata
+from impl.reference.backends import BACKENDS, DEFAULT_BACKENDS
 from impl.reference.blocks import FORMATS, READ_ONLY, dequantize, quantize
 from impl.reference.convert import Steps, convert
 from impl.reference.recipe import RECIPES
@@ -25,13 +26,18 @@ class Reference:
 
     name = "reference"
     version = __version__
-    deviations: Mapping[str, str] = {}
+    deviations: Mapping[str, str] = {
+        f"rope.neox-bit-for-bit[{name}]": "MLX sums in an order of its own, not torch's"
+        for name, backend in BACKENDS.items()
+        if backend.device
+    }
     steps: Steps = Steps()
     types: Sequence[str] = tuple(FORMATS)
     readable_types: Sequence[str] = (*FORMATS, *READ_ONLY)
     recipes: Sequence[str] = tuple(RECIPES)
     metadata: Metadata = "minimal"
-    backends: Mapping[str, Arithmetic] = {"cpu": "quantized-activations", "cpu-dequantized": "dequantized"}
+    backends: Mapping[str, Arithmetic] = {name: backend.arithmetic for name, backend in BACKENDS.items()}
+    default_backends: Sequence[str] = DEFAULT_BACKENDS
 
     def quantize(
         self, weight: NDArray[np.float32], type: str, importance: NDArray[np.float32] | None = None
@@ -58,4 +64,9 @@ class Reference:
         """See ``impl.reference.llama.load``; torch is imported only here, so converting never pays for it."""
         from impl.reference.llama import load
 
-        return load(path, backend, self.backends[backend])
+        return load(path, backend)
+
+    def device(self, backend: str) -> Device | None:
+        """What a backend computes on here; ``InputError`` where its library or its device is absent."""
+        chosen = BACKENDS[backend].device
+        return chosen and chosen()

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from impl.protocol import Arithmetic
-from impl.reference.activations import THROUGH
+from impl.reference.activations import through
 from impl.reference.blocks import FORMATS, dequantize
 from impl.reference.operations import Rotation
 
@@ -66,7 +66,7 @@ class CpuOperations:
 
     def linear(self, x: Tensor, weight: CpuMatrix, bias: Tensor | None = None) -> Tensor:
         """Activations are quantized and dequantized first where the matrix asks for it."""
-        activations = x if weight.activation is None else THROUGH[weight.activation](x)
+        activations = x if weight.activation is None else through(x, weight.activation)
         return functional.linear(activations, weight.weight, bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -114,6 +114,10 @@ class CpuOperations:
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """Elementwise."""
         return x + y
+
+    def last(self, x: Tensor) -> Tensor:
+        """A view."""
+        return x[-1:]
 
     def to_numpy(self, x: Tensor) -> NDArray[np.float32]:
         """A view."""

@@ -82,5 +82,8 @@ class Operations(Protocol):
     def add(self, x: Array, y: Array) -> Array:
         """The residual connection."""
 
+    def last(self, x: Array) -> Array:
+        """The last position alone: [1, width]."""
+
     def to_numpy(self, x: Array) -> NDArray[np.float32]:
         """The values on the host."""
