@@ -1,16 +1,16 @@
 """Checkpoints by name: ``smollm2``, ``tiny``, a folder, or ``hub:ORG/NAME``."""
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
-from filelock import FileLock
 from platformdirs import user_cache_path
 
 from impl.errors import InputError
-from suite.kit import smollm2, tiny
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,15 @@ class Checkpoint:
         return NOTES.get(self.name, "")
 
 
+def _build(module: str, folder: Path, **options: bool) -> None:
+    # Imported on first use: whoever only asks for a folder must not pay for what builds one.
+    import_module(f"suite.kit.{module}").build(folder, **options)
+
+
 BUILDERS: Mapping[str, Callable[[Path], None]] = {
-    "smollm2": smollm2.build,
-    "tiny": tiny.build,
-    "tiny-tied": partial(tiny.build, tied=True),
+    "smollm2": partial(_build, "smollm2"),
+    "tiny": partial(_build, "tiny"),
+    "tiny-tied": partial(_build, "tiny", tied=True),
 }
 
 RANDOM = "this checkpoint's weights are random: its logit figures stand for no trained model"
@@ -68,6 +73,16 @@ def find_checkpoint(name: str, cache: Path) -> Checkpoint:
     return Checkpoint(folder.name, folder)
 
 
+def checkpoint_digest(folder: Path) -> str:
+    """SHA-256, in hex, over the names and contents of ``config.json`` and all ``*.safetensors``."""
+    digest = hashlib.sha256()
+    for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
+        with path.open("rb") as file:
+            digest.update(path.name.encode())
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
 def require_known(name: str) -> None:
     """``InputError`` for a name that is neither built in, nor on the hub, nor a folder with a ``config.json``."""
     if name in BUILDERS or name.startswith("hub:") or (Path(name) / "config.json").is_file():
@@ -77,6 +92,8 @@ def require_known(name: str) -> None:
 
 
 def _built_once(build: Callable[[Path], None], folder: Path) -> Path:
+    from filelock import FileLock
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not folder.is_dir():

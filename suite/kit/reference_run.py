@@ -4,7 +4,6 @@ The 270 tokens that continue the prompt are recorded once; afterwards one pass o
 continuation (teacher forcing) gives the reference logits and re-verifies the recording.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 
 from impl.errors import InputError
 from suite.kit.artifacts import written_beside
+from suite.kit.checkpoints import checkpoint_digest
 
 PROMPT = "Please explain what a CPU is."
 STEPS = 270
@@ -47,16 +47,6 @@ class Recording:
         """The positions whose logits predict the continuation: step i is position len(prompt) - 1 + i."""
         start = len(self.prompt) - 1
         return slice(start, start + len(self.continuation))
-
-
-def checkpoint_digest(folder: Path) -> str:
-    """SHA-256, in hex, over the names and contents of ``config.json`` and all ``*.safetensors``."""
-    digest = hashlib.sha256()
-    for path in [folder / "config.json", *sorted(folder.glob("*.safetensors"))]:
-        with path.open("rb") as file:
-            digest.update(path.name.encode())
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
 
 
 def recording_path(folder: Path, name: str, digest: str) -> Path:

@@ -104,7 +104,8 @@ def test_the_summary_shows_figures_reasons_and_reproductions(run: pytest.RunResu
             "*tensors * 272",
             "*one is not two*",
             "*no Metal",
-            "  pytest test_module.py::test_fail --checkpoint=tiny --impl=deviating:Deviating",
+            "  pytest test_module.py::test_fail --checkpoint=tiny",
+            "  pytest 'test_module.py::test_stale_deviation*' --checkpoint=tiny --impl=deviating:Deviating",
             "deviating: 0 pass, 1 fail, 1 deviation, 0 not offered, 0 hardware absent, 0 undecided, 1 error",
         ]
     )
