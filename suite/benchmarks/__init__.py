@@ -1,0 +1,1 @@
+"""How fast quantizers and dequantizers are, side by side: ``pytest suite/benchmarks``."""
