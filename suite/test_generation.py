@@ -6,6 +6,7 @@ from impl.protocol import Engine
 from suite.claims import claim
 from suite.kit.results import Measure
 from suite.kit.runs import Runs
+from suite.kit.selection import require_generation
 
 QUANTIZED = ("q8_0", "q4_k_m", "q4_k", "q4_0")
 
@@ -16,7 +17,8 @@ def test_f32_file_generates_the_reference_continuation(
 ) -> None:
     """Freely generating from an f32 file gives the reference's continuation, token for token."""
     expected = list(runs.recording.continuation)
-    generated = engine.load(runs.engine_file(engine, "f32"), backend).generate(runs.recording.prompt, len(expected))
+    model = require_generation(engine.load(runs.engine_file(engine, "f32"), backend), engine)
+    generated = model.generate(runs.recording.prompt, len(expected))
     measured.exactly("tokens as the reference", _common_prefix(generated, expected))
     assert generated == expected
 
@@ -30,7 +32,8 @@ def test_generation_leaves_the_reference_where_teacher_forcing_does(
     file = runs.engine_file(engine, recipe)
     forced = runs.against_reference(engine, backend, file).first_divergence
     steps = len(runs.recording.continuation) if forced is None else forced + 1
-    generated = engine.load(file, backend).generate(runs.recording.prompt, steps)
+    model = require_generation(engine.load(file, backend), engine)
+    generated = model.generate(runs.recording.prompt, steps)
     left = _common_prefix(generated, runs.recording.continuation)
     measured(f"{engine.backends[backend]}, {recipe}: first divergence", left)
     assert len(generated) == steps
@@ -41,7 +44,7 @@ def test_generation_leaves_the_reference_where_teacher_forcing_does(
 @pytest.mark.parametrize("recipe", ["f32", "q8_0"])
 def test_the_cache_changes_no_token(runs: Runs, engine: Engine, backend: str, recipe: str) -> None:
     """Decoding token by token with a cache picks what one pass over the whole sequence picks."""
-    model = engine.load(runs.engine_file(engine, recipe), backend)
+    model = require_generation(engine.load(runs.engine_file(engine, recipe), backend), engine)
     prompt = list(runs.recording.prompt)
     generated = model.generate(prompt, 12)
     whole = model.logits([*prompt, *generated])[len(prompt) - 1 : -1]

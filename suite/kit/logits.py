@@ -7,6 +7,7 @@ argmax and is never bit-identical: NaN cannot pass any check made here.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +96,16 @@ class LogitsComparison:
             "worst": self.worst,
             "equal argmax": self.equal_argmax,
         }
+
+    def save(self, path: Path) -> None:
+        """Write it to a ``.npz`` file."""
+        np.savez(path, **vars(self))
+
+    @classmethod
+    def load(cls, path: Path) -> "LogitsComparison":
+        """Read what ``save`` wrote."""
+        with np.load(path) as fields:
+            return cls(**{**fields, "reference_maximum": float(fields["reference_maximum"])})
 
     def require_within(self, bound: float) -> None:
         """Raise ``AssertionError`` unless every difference is at most ``bound``, a finite number."""

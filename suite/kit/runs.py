@@ -1,8 +1,9 @@
 """What claims are measured on: each file, each pass through an engine, made once and shared by all workers."""
 
+import inspect
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,20 +14,21 @@ from torch import nn
 
 from impl.catalogue import resolve
 from impl.errors import InputError
-from impl.protocol import Converter, Engine, Implementation, Metadata, offered
+from impl.protocol import Converter, Engine, Implementation, Metadata, Model, offered
 from suite.kit import importance, independent, reference_run
 from suite.kit.artifacts import ArtifactStore
 from suite.kit.checkpoints import Checkpoint
+from suite.kit.devices import device_of, keyed_by_device
 from suite.kit.logits import LogitsComparison, compare_logits
 from suite.kit.memory import given_back
 from suite.kit.own_file import write_own_file
 from suite.kit.reference_run import Recording
-from suite.kit.report import versions
 from suite.kit.results import Undecided
 from suite.kit.selection import require_member
 from suite.kit.snapshots import RecordedLogits, summarize
 from suite.kit.source import Source
 from suite.kit.tensors import open_gguf
+from suite.report.environment import versions
 
 ARTICLES_SHAPES = {
     "hidden_size": 576,
@@ -45,12 +47,13 @@ class Runs:
 
     ``store`` lives as long as the session, so that a file never outlives the code that made it.
     ``recordings`` are the folders to look for the recorded reference run in; one that is in none of them
-    is generated and kept in the last.
+    is generated and kept in the last. ``steps`` is how many of its steps are measured; None for all.
     """
 
     checkpoint: Checkpoint
     store: ArtifactStore
     recordings: tuple[Path, ...]
+    steps: int | None = None
 
     @cached_property
     def source(self) -> Source:
@@ -64,6 +67,19 @@ class Runs:
 
     @cached_property
     def recording(self) -> Recording:
+        """The recorded continuation, or as many of its steps as are measured."""
+        return replace(self._whole_recording, continuation=self._whole_recording.continuation[: self.steps])
+
+    @property
+    def window(self) -> int | None:
+        """The number of steps measured where these are not all; None where they are."""
+        if self.steps is None:
+            return None
+        measured = len(self.recording.continuation)
+        return None if measured == len(self._whole_recording.continuation) else measured
+
+    @cached_property
+    def _whole_recording(self) -> Recording:
         """The recorded continuation, generated where no folder has it yet."""
         digest = reference_run.checkpoint_digest(self.checkpoint.folder)
         paths = [reference_run.recording_path(each, self.checkpoint.label, digest) for each in self.recordings]
@@ -148,26 +164,30 @@ class Runs:
 
     def logits(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
         """Float32[steps, vocabulary] of an engine on a file, teacher-forced over the recorded continuation."""
-        return self._passes(engine, backend, file)[1:]
-
-    def logits_of_prompt_alone(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
-        """Float32[vocabulary] at the last position of the prompt, with nothing after it."""
-        return self._passes(engine, backend, file)[0]
-
-    def _passes(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
-        """The prompt alone in row 0, and the steps of the whole sequence below, of a model loaded once."""
 
         @given_back()
         def run(output: Path) -> None:
-            model = engine.load(file, backend)
-            whole = model.logits(self.recording.tokens)[self.recording.positions]
-            _save(output, np.vstack([model.logits(self.recording.prompt)[-1:], whole]))
+            _save(output, _rows(engine.load(file, backend), self.recording.tokens, self.recording.positions))
 
         return _mapped(self.store.build(f"logits-{engine.name}-{backend}-{file.stem}", {}, run, ".npy"))
 
+    def logits_of_prompt_alone(self, engine: Engine, backend: str, file: Path) -> NDArray[np.float32]:
+        """Float32[vocabulary] at the last position of the prompt, with nothing after it."""
+
+        @given_back()
+        def run(output: Path) -> None:
+            _save(output, _rows(engine.load(file, backend), self.recording.prompt, slice(-1, None)))
+
+        return _mapped(self.store.build(f"prompt-{engine.name}-{backend}-{file.stem}", {}, run, ".npy"))[0]
+
     def against_reference(self, engine: Engine, backend: str, file: Path) -> LogitsComparison:
         """An engine's logits on a file held against the reference run."""
-        return compare_logits(self.reference_logits, self.logits(engine, backend, file))
+
+        def run(output: Path) -> None:
+            compare_logits(self.reference_logits, self.logits(engine, backend, file)).save(output)
+
+        name = f"comparison-{engine.name}-{backend}-{file.stem}"
+        return LogitsComparison.load(self.store.build(name, {}, run, ".npz"))
 
     def torch_against_reference(self, name: str, quantized: Callable[[Path], nn.Module]) -> LogitsComparison:
         """A transformers model made from the checkpoint by ``quantized(folder)``, held against the reference run."""
@@ -179,13 +199,22 @@ class Runs:
         logits = _mapped(self.store.build(f"logits-torch-{name}", {}, run, ".npy"))
         return compare_logits(self.reference_logits, logits)
 
+    def snapshot_name(self, engine: Engine, backend: str, recipe: str) -> str:
+        """What a snapshot is called: checkpoint, implementation, backend on its device, recipe, and any window."""
+        keyed = keyed_by_device(backend, device_of(engine, backend))
+        window = f"-first-{self.window}" if self.window else ""
+        return f"{self.checkpoint.label}-{engine.name}-{keyed}-{recipe}{window}"
+
     def summary(self, engine: Engine, backend: str, recipe: str) -> RecordedLogits:
         """What a snapshot keeps of an engine's logits on a recipe's file."""
         file = self.engine_file(engine, recipe)
+        device = device_of(engine, backend)
         metadata = {
             "checkpoint": self.recording.checkpoint,
+            "steps": str(len(self.recording.continuation)),
             "implementation": f"{engine.name} {engine.version}",
             "backend": backend,
+            "device": f"{device.kind}, {device.name}" if device else "cpu",
             "arithmetic": engine.backends[backend],
             "recipe": recipe,
             "noise_floor": repr(float(self.noise_floor.max())),
@@ -201,6 +230,13 @@ def _require_readable(file: Path, type: str) -> None:
         open_gguf(file)
     except InputError as error:
         raise Undecided(f"the independent {type} file has no counterpart in GGUF: {error}") from error
+
+
+def _rows(model: Model, tokens: Sequence[int], rows: slice) -> NDArray[np.float32]:
+    """Some rows of a model's logits; a model that can be asked for them alone computes no others."""
+    if "rows" in inspect.signature(model.logits).parameters:
+        return model.logits(tokens, rows=rows)
+    return model.logits(tokens)[rows]
 
 
 def _save(output: Path, array: NDArray) -> None:

@@ -24,6 +24,7 @@ from suite.kit.bounds import NOISE_FACTOR
 from suite.kit.results import Undecided
 
 TOP = 8
+METADATA = ("checkpoint", "implementation", "backend", "arithmetic", "recipe", "noise_floor", "versions")
 FOLDER = Path(__file__).parents[2] / "snapshots" / "logits"
 
 
@@ -81,6 +82,30 @@ def from_bytes(data: bytes) -> RecordedLogits:
     header_size = int.from_bytes(data[:8], "little")
     metadata = json.loads(data[8 : 8 + header_size])["__metadata__"]
     return RecordedLogits(**load(data), metadata=metadata)
+
+
+def defects(recorded: RecordedLogits) -> Iterator[str]:
+    """What is wrong with a snapshot in itself, wherever it was recorded, one line each; nothing where it is whole."""
+    missing = [key for key in METADATA if not recorded.metadata.get(key)]
+    if missing:
+        yield f"metadata lacks {', '.join(missing)}"
+    steps = len(recorded.step_maxima)
+    for name, dtype, shape in (
+        ("step0", np.float32, recorded.step0.shape[:1]),
+        ("top_tokens", np.int32, (steps, TOP)),
+        ("top_values", np.float32, (steps, TOP)),
+        ("step_maxima", np.float32, (steps,)),
+    ):
+        array = getattr(recorded, name)
+        if array.dtype != dtype or array.shape != shape or not array.size:
+            yield f"{name} is {array.dtype}{list(array.shape)}, expected {np.dtype(dtype)}{list(shape)}"
+            return
+        if not np.isfinite(array).all():
+            yield f"{name} has a number that is not finite"
+    if not np.array_equal(recorded.step0[recorded.top_tokens[0]], recorded.top_values[0]):
+        yield "step 0's row has other values for its top tokens than top_values"
+    if (np.diff(recorded.top_values, axis=1) > 0).any():
+        yield "top_values are not in descending order"
 
 
 def differences(recorded: RecordedLogits, measured: RecordedLogits) -> Iterator[str]:

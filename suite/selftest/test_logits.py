@@ -1,6 +1,7 @@
 """The comparison of logits against values known in closed form."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,16 @@ def test_figures_of_differences_that_are_exact_in_float32() -> None:
     assert (comparison.worst_step, comparison.worst_token) == (1, 3)
     assert (comparison.equal_argmax, comparison.first_divergence) == (2, 1)
     assert comparison.reference_maximum == 8
+
+
+@pytest.mark.parametrize("value", [0.5, math.nan])
+def test_a_comparison_is_read_back_as_it_was_written(value: float, tmp_path: Path) -> None:
+    comparison, path = _plus(value), tmp_path / "comparison.npz"
+    comparison.save(path)
+    again = LogitsComparison.load(path)
+    for name, field in vars(comparison).items():
+        assert np.array_equal(getattr(again, name), field)
+        assert np.asarray(getattr(again, name)).dtype == np.asarray(field).dtype
 
 
 def test_difference_is_taken_in_float64() -> None:

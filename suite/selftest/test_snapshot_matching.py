@@ -1,13 +1,15 @@
 """A snapshot matches just inside its bound and not just outside, and says where it does not."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from impl.catalogue import resolve
 from suite.kit.bounds import NOISE_FACTOR
-from suite.kit.snapshots import FOLDER, TOP, RecordedLogits, differences, from_bytes, summarize
+from suite.kit.snapshots import FOLDER, METADATA, TOP, RecordedLogits, defects, differences, from_bytes, summarize
 from suite.test_logits import BY_ERROR
 
 NOISE = 2.0**-14
@@ -96,9 +98,39 @@ def test_another_shape_never_matches() -> None:
 
 @pytest.mark.parametrize("checkpoint", ["smollm2", "tiny"])
 def test_every_recipe_and_arithmetic_of_the_reference_is_recorded(checkpoint: str) -> None:
-    for backend, arithmetic in resolve("reference").backends.items():
+    reference = resolve("reference")
+    for backend in (*reference.default_backends, "mlx-cpu"):
+        # MLX is slow on a CPU, where trained weights are measured in the window of the metal environment.
+        window = "-first-11" if (checkpoint, backend) == ("smollm2", "mlx-cpu") else ""
         for recipe in BY_ERROR:
-            path = FOLDER / f"{checkpoint}-reference-{backend}-{recipe}.safetensors"
-            snapshot = from_bytes(path.read_bytes())
-            assert (snapshot.metadata["arithmetic"], snapshot.metadata["recipe"]) == (arithmetic, recipe)
-            assert np.isfinite(snapshot.step0).all()
+            path = FOLDER / f"{checkpoint}-reference-{backend}-{recipe}{window}.safetensors"
+            metadata = from_bytes(path.read_bytes()).metadata
+            assert (metadata["arithmetic"], metadata["recipe"]) == (reference.backends[backend], recipe)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.safetensors")), ids=lambda path: path.stem)
+def test_every_snapshot_is_whole_whatever_device_it_was_recorded_on(path: Path) -> None:
+    snapshot = from_bytes(path.read_bytes())
+    assert not list(defects(snapshot))
+    recorded_on = snapshot.metadata.get("device", "cpu").partition(",")[0]
+    named = re.search("-mlx-(cpu|metal|cuda)-", path.name)
+    assert not named or named.group(1) == recorded_on
+
+
+WHOLE = replace(recorded(), metadata=dict.fromkeys(METADATA, "1"))
+DAMAGE = {
+    "metadata lacks recipe": {"metadata": {key: "1" for key in METADATA if key != "recipe"}},
+    "top_tokens is int64": {"top_tokens": WHOLE.top_tokens.astype(np.int64)},
+    rf"top_values is float32\[3, {TOP - 1}\]": {"top_values": WHOLE.top_values[:, 1:]},
+    "step_maxima is float32": {"step_maxima": WHOLE.step_maxima[:, None]},
+    "step0 has a number that is not finite": {"step0": np.full_like(WHOLE.step0, np.nan)},
+    "other values for its top tokens": {"step0": WHOLE.step0 + 1},
+    "not in descending order": {"top_values": WHOLE.top_values[:, ::-1]},
+}
+"""Changes to a whole snapshot, by what is found."""
+
+
+@pytest.mark.parametrize("defect", DAMAGE)
+def test_a_snapshot_that_is_not_whole_is_found(defect: str) -> None:
+    assert not list(defects(WHOLE))
+    assert any(re.search(defect, line) for line in defects(replace(WHOLE, **DAMAGE[defect])))
