@@ -1,4 +1,4 @@
-"""``python -m suite``: checkpoints, reference runs, comparisons, vectors and the benchmark from the command line."""
+"""``python -m suite``: checkpoints, reference runs, comparisons, reports, vectors and the benchmark."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from impl.errors import InputError
+from suite.audit import command as auditing
 from suite.kit.checkpoints import BUILDERS, default_cache, find_checkpoint
 
 
@@ -38,6 +39,16 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("b", type=Path)
     compare.set_defaults(run=_compare)
 
+    report = commands.add_parser("report", help="combine the report.json of several runs into one page")
+    report.add_argument("runs", type=Path, nargs="+", metavar="JSON")
+    report.add_argument("--into", type=Path, required=True, metavar="DIR", help="where report.html is written")
+    report.set_defaults(run=_report)
+
+    audit = commands.add_parser("audit", help=auditing.HELP)
+    auditing.add_arguments(audit)
+    audit.add_argument("--cache", type=Path, default=default_cache(), metavar="DIR")
+    audit.set_defaults(run=auditing.run)
+
     vectors = commands.add_parser("vectors", help="record each block type's vectors, for programs in any language")
     vectors.add_argument("--into", type=Path, default=None, metavar="DIR", help="folder [snapshots/vectors]")
     vectors.set_defaults(run=_vectors)
@@ -45,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     benchmark = commands.add_parser("benchmark", help="measure the conversion and the whole run: time and memory")
     benchmark.add_argument("--cache", type=Path, default=default_cache(), metavar="DIR")
     benchmark.set_defaults(run=_benchmark)
+    engines = commands.add_parser("benchmark-engines", help="measure engines side by side: tokens per second")
+    engines.add_argument("name", nargs="?", default="smollm2", help=f"{named} [smollm2]")
+    engines.add_argument("--cache", type=Path, default=default_cache(), metavar="DIR")
+    engines.set_defaults(run=_benchmark_engines)
     return parser
 
 
@@ -73,6 +88,16 @@ def _compare(options: argparse.Namespace) -> int:
     return 0 if comparison.all_identical else 1
 
 
+def _report(options: argparse.Namespace) -> int:
+    from suite.report.document import read_json
+    from suite.report.page import write_page
+
+    path = options.into / "report.html"
+    write_page([read_json(run) for run in options.runs], path)
+    print(path)
+    return 0
+
+
 def _vectors(options: argparse.Namespace) -> int:
     from suite.kit.vectors import FOLDER, write_all
 
@@ -85,6 +110,14 @@ def _benchmark(options: argparse.Namespace) -> int:
     from suite.kit.benchmark import run_benchmark
 
     return run_benchmark(find_checkpoint("smollm2", options.cache).folder, options.cache)
+
+
+def _benchmark_engines(options: argparse.Namespace) -> int:
+    from suite.kit.engine_benchmark import run_engine_benchmark
+    from suite.kit.source import Source
+
+    folder = find_checkpoint(options.name, options.cache).folder
+    return run_engine_benchmark(folder, Source(folder).config["vocab_size"])
 
 
 if __name__ == "__main__":

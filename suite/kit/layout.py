@@ -8,8 +8,6 @@ after the header and after every tensor zeros up to a multiple of 32.
 from collections.abc import Iterable, Mapping
 from math import prod
 
-import gguf
-
 ALIGNMENT = 32
 HEADER = 4 + 4 + 8 + 8
 FALLBACKS: Mapping[str, str] = {
@@ -43,6 +41,9 @@ def block_size(type: str) -> tuple[int, int]:
     """Values and bytes of a type's block."""
     if type in NEWER_THAN_GGUF:
         return NEWER_THAN_GGUF[type]
+    # Here, because header checks that only need the fallbacks must not pay for it.
+    import gguf
+
     return gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type.upper()]]
 
 

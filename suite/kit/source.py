@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from suite.kit.rows import gguf_name, in_gguf_order, layer_of
+from suite.kit.names import gguf_name, layer_of
+from suite.kit.rows import in_gguf_order
 
 DEFAULT_FREQ_BASE = 10000.0
 """The base of the rotation where a configuration or a GGUF says none."""

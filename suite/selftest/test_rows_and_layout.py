@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from suite.kit import layout
-from suite.kit.rows import gguf_name, gguf_row_order, hugging_face_name, in_gguf_order, in_hugging_face_order
+from suite.kit.names import gguf_name, hugging_face_name
+from suite.kit.rows import gguf_row_order, in_gguf_order, in_hugging_face_order
 
 
 def test_k_rows_of_two_heads_of_eight() -> None:
