@@ -8,7 +8,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from impl.protocol import Converter, Dequantizer, Engine, Implementation, Quantizer
-from suite.kit import checkpoints, results, selection
+from suite.audit.plugin import AuditSummary
+from suite.kit import checkpoints, selection, verdicts
 from suite.kit.results import Measure
 from suite.kit.session import Session
 from suite.kit.snapshots import LogitsSnapshots, require_recorded
@@ -26,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--impl",
         action="append",
         metavar="NAME",
-        help="what to test: a built-in name or module:Class (repeatable)",
+        help="what to test: a built-in name, module:Class or a manifest's path (repeatable)",
     )
     option("--backend", action="append", metavar="NAME", help="only this backend of the engines (repeatable)")
     option(
@@ -42,7 +43,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="where checkpoints are kept",
     )
-    option("--report", type=Path, metavar="DIR", help="write report.json there")
+    option(
+        "--steps",
+        type=selection.count,
+        metavar="N",
+        help="measure only the first N steps of the reference run [all]",
+    )
+    option(
+        "--time-limit",
+        type=selection.count,
+        metavar="SECONDS",
+        help="what one call of an implementation may take [300, or what its manifest says]",
+    )
+    option(
+        "--no-isolation",
+        action="store_true",
+        help="run every implementation in the suite's own process, for a debugger",
+    )
+    option("--gguf", type=Path, metavar="FILE", help="audit this file, and run nothing else")
+    option("--source", metavar="CHECKPOINT", help="the checkpoint that --gguf claims to come from")
+    option("--report", type=Path, metavar="DIR", help="write report.json and report.html there")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,10 +70,16 @@ def pytest_configure(config: pytest.Config) -> None:
     selection.check_options(config)
     config.stash[SESSION] = Session(config)
     config.pluginmanager.register(config.stash[SESSION])
+    if config.getoption("--gguf") is not None:
+        config.pluginmanager.register(AuditSummary(config))
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     return list(selection.header_lines(config))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return selection.is_left_out(collection_path, config) or None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -63,14 +89,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for marker in item.iter_markers("claim"):
-            results.describe(item, marker.args[0])
+            verdicts.describe(item, marker.args[0])
             selection.expect_declared_deviation(item, marker.args[0])
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(call: pytest.CallInfo) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    verdicts.explain(item, call, item.config.stash[SESSION].options_for)
     report = yield
-    results.decide(call, report)
+    verdicts.decide(call, report)
     return report
 
 
@@ -87,7 +116,7 @@ def tiny_checkpoint(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture
 def measured(request: pytest.FixtureRequest, runs: "Runs") -> Measure:
     claim = request.node.get_closest_marker("claim").args[0]
-    return Measure(claim, runs.has_the_articles_shapes, request.node.user_properties)
+    return Measure(claim, runs.has_the_articles_shapes, request.node.user_properties, runs.window)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,11 @@
-"""``python -m impl``: what the built-in implementations offer, a conversion, a file's logits or importance matrix."""
+"""``python -m impl``: what the built-in implementations offer, and each of their capabilities on files."""
 
 import argparse
 import inspect
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,10 @@ from gguf import GGUFReader
 from numpy.typing import NDArray
 
 from impl.catalogue import BUILT_IN, resolve
-from impl.errors import InputError
+from impl.errors import FellOver, InputError
 from impl.output import written_whole
 from impl.protocol import Implementation, offered
+from impl.raw_files import FLOAT32, UINT8, read_raw, write_raw
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except InputError as error:
+    except (InputError, FellOver) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
@@ -44,12 +45,24 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("--importance", type=Path, metavar="FILE", help="an importance matrix to quantize by")
     convert.set_defaults(run=_convert)
 
+    quantize = commands.add_parser("quantize", help="quantize a raw file of float32, little-endian")
+    quantize.add_argument("--importance", type=Path, metavar="FILE", help="raw float32, one for each column")
+    quantize.set_defaults(run=_quantize)
+    dequantize = commands.add_parser("dequantize", help="dequantize a raw file of blocks to float32, little-endian")
+    dequantize.set_defaults(run=_dequantize)
+    for command in (quantize, dequantize):
+        command.add_argument("input", type=Path)
+        command.add_argument("output", type=Path)
+        command.add_argument("--type", required=True, metavar="NAME", help="the blocks' type")
+        command.add_argument("--rows", type=int, required=True, metavar="N", help="how many the matrix has")
+
     logits = commands.add_parser("logits", help="the most likely next tokens after a prompt")
     logits.add_argument("file", type=Path)
     logits.add_argument("--tokens", type=_token_ids, required=True, metavar="ID,ID…", help="the prompt")
     logits.add_argument("--backend", default="cpu", metavar="NAME", help="[cpu]")
     logits.add_argument("--top", type=int, default=5, metavar="N", help="how many to show [5]")
     logits.add_argument("--output", type=Path, metavar="NPY", help="write float32[tokens, vocabulary] there")
+    logits.add_argument("--raw", type=Path, metavar="FILE", help="write them there as raw float32, little-endian")
     logits.set_defaults(run=_logits)
 
     importance = commands.add_parser("importance", help="measure an importance matrix over tokens")
@@ -60,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     importance.add_argument("--output", type=Path, required=True, metavar="GGUF", help="write it there")
     importance.set_defaults(run=_importance)
 
-    for command in (convert, logits):
-        command.add_argument("--impl", default="reference", metavar="NAME", help="name or module:Class")
+    for command in (convert, quantize, dequantize, logits):
+        command.add_argument("--impl", default="reference", metavar="NAME", help="name, module:Class or manifest")
     return parser
 
 
@@ -80,16 +93,31 @@ def _list(options: argparse.Namespace) -> None:
             print(f"{name}: not available here\n  {error}")
             continue
         print(f"{name} {implementation.version}: {', '.join(offered(implementation))}")
+        absent = _absent_backends(implementation)
         for attribute in ("types", "readable_types", "recipes", "backends"):
-            if members := getattr(implementation, attribute, ()):
+            members = [member for member in getattr(implementation, attribute, ()) if member not in absent]
+            if members:
                 print(f"  {attribute}: {', '.join(members)}")
+        for backend, reason in absent.items():
+            print(f"  not available here: {backend}: {reason}")
+
+
+def _absent_backends(implementation: Implementation) -> dict[str, str]:
+    """The backends without their library or device here, and what is said of it."""
+    absent = {}
+    if hasattr(implementation, "device"):
+        for backend in implementation.backends:
+            try:
+                implementation.device(backend)
+            except InputError as error:
+                absent[backend] = str(error)
+    return absent
 
 
 def _convert(options: argparse.Namespace) -> None:
     converter = _offering("converter", options.impl)
     importance = {"importance": options.importance} if options.importance else {}
-    if not importance.keys() <= inspect.signature(converter.convert).parameters.keys():
-        raise InputError(f"implementation {options.impl!r}: takes no importance matrix")
+    _require_taken(options.impl, converter.convert, importance)
     start = time.perf_counter()
     converter.convert(options.folder, options.output, options.recipe, options.metadata, **importance)
     seconds = time.perf_counter() - start
@@ -97,6 +125,23 @@ def _convert(options: argparse.Namespace) -> None:
     counts = ", ".join(f"{count} {type}" for type, count in sorted(types.items()))
     size = options.output.stat().st_size
     print(f"{options.output}: {types.total()} tensors ({counts}), {size} bytes, {seconds:.1f} s")
+
+
+def _quantize(options: argparse.Namespace) -> None:
+    quantizer = _offering("quantizer", options.impl)
+    weight = read_raw(options.input, options.rows, FLOAT32)
+    importance = {"importance": read_raw(options.importance, 1, FLOAT32)[0]} if options.importance else {}
+    _require_taken(options.impl, quantizer.quantize, importance)
+    blocks = quantizer.quantize(weight, options.type, **importance)
+    with written_whole(options.output) as unfinished:
+        write_raw(blocks, unfinished, UINT8)
+
+
+def _dequantize(options: argparse.Namespace) -> None:
+    dequantizer = _offering("dequantizer", options.impl)
+    weight = dequantizer.dequantize(read_raw(options.input, options.rows, UINT8), options.type)
+    with written_whole(options.output) as unfinished:
+        write_raw(weight, unfinished, FLOAT32)
 
 
 def _logits(options: argparse.Namespace) -> None:
@@ -107,6 +152,9 @@ def _logits(options: argparse.Namespace) -> None:
     logits = engine.load(options.file, options.backend).logits(options.tokens)
     if options.output:
         _save(logits, options.output)
+    if options.raw:
+        with written_whole(options.raw) as unfinished:
+            write_raw(logits, unfinished, FLOAT32)
     last = logits[-1]
     for token in np.argsort(-last, kind="stable")[: options.top]:
         print(f"{token}\t{last[token]:.6f}")
@@ -121,7 +169,7 @@ def _importance(options: argparse.Namespace) -> None:
     tokens, dataset = options.tokens, "tokens of the command line"
     if options.tokens_file:
         tokens, dataset = _tokens_in(options.tokens_file), options.tokens_file.name
-    matrix = collect(load(options.file, "cpu-dequantized", "dequantized"), tokens, dataset)
+    matrix = collect(load(options.file, "cpu-dequantized"), tokens, dataset)
     write_importance(matrix, options.output)
     print(f"{options.output}: {len(matrix.columns)} tensors over {len(tokens)} tokens in {matrix.chunks} chunks")
 
@@ -140,6 +188,11 @@ def _offering(capability: str, spec: str) -> Implementation:
         known = ", ".join(offered(implementation))
         raise InputError(f"implementation {spec!r}: is no {capability}, offers {known}")
     return implementation
+
+
+def _require_taken(spec: str, method: Callable[..., object], importance: Mapping[str, object]) -> None:
+    if not importance.keys() <= inspect.signature(method).parameters.keys():
+        raise InputError(f"implementation {spec!r}: takes no importance matrix")
 
 
 def _save(logits: NDArray[np.float32], output: Path) -> None:

@@ -1,26 +1,65 @@
 """The built-in implementations, and how a name on the command line becomes one."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 
 from impl.errors import InputError
 from impl.protocol import Implementation
 
-BUILT_IN: Mapping[str, str] = {
-    "reference": "impl.reference:Reference",
-    "ggml": "impl.adapters.ggml:Ggml",
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """Where an implementation is, and the package that its program comes in."""
+
+    target: str
+    """"module:Class"; the module is imported only when the name is asked for."""
+    package: str = ""
+    """As pip calls it; empty for what this package brings itself."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package is; that it works is known only once the module is imported."""
+        try:
+            return not self.package or bool(distribution(self.package))
+        except PackageNotFoundError:
+            return False
+
+
+BUILT_IN: Mapping[str, BuiltIn] = {
+    "reference": BuiltIn("impl.reference:Reference"),
+    "ggml": BuiltIn("impl.adapters.ggml:Ggml", "libggml-python"),
+    "gguf-py": BuiltIn("impl.adapters.gguf_py:GgufPy", "gguf"),
+    "ik-llama": BuiltIn("impl.adapters.ik_llama:IkLlama", "ik-llama-cpp-python"),
+    "llama-cpp": BuiltIn("impl.adapters.llama_cpp:LlamaCpp", "llama-cpp-python"),
+    "candle": BuiltIn("impl.adapters.candle:Candle", "candle-nn"),
+    "transformers": BuiltIn("impl.adapters.transformers:Transformers", "transformers"),
+    "torch-dynamic": BuiltIn("impl.adapters.torch_dynamic:TorchDynamic", "torch"),
+    "torchao": BuiltIn("impl.adapters.torchao:Torchao", "torchao"),
+    "mlx": BuiltIn("impl.adapters.mlx:Mlx", "mlx"),
+    "mlx-lm": BuiltIn("impl.adapters.mlx_lm:MlxLm", "mlx-lm"),
 }
-"""Name to "module:Class"; a module is imported only when its name is asked for."""
 
 
 def resolve(spec: str) -> Implementation:
-    """The implementation that a built-in name or a "module:attribute" stands for.
+    """The implementation that a built-in name, a "module:attribute" or the path of a TOML manifest stands for.
 
     A class is called without arguments; any other attribute is the implementation itself. Raises
-    ``InputError`` for an unknown name, a module that does not import, an attribute that it lacks, a class
-    that cannot be called, and an object without ``name`` and ``version``.
+    ``InputError`` for an unknown name, for a built-in whose package is not installed (with the line that installs
+    it), a module that does not import, an attribute that it lacks, a class that cannot be called, and an object
+    without ``name`` and ``version``.
     """
-    module, colon, attribute = BUILT_IN.get(spec, spec).partition(":")
+    if spec.endswith(".toml"):
+        from impl.manifest import read_manifest
+        from impl.program import Program
+
+        return Program(read_manifest(Path(spec)))
+    built_in = BUILT_IN.get(spec, BuiltIn(spec))
+    if not built_in.is_installed:
+        raise InputError(f"implementation {spec!r}: not installed, to have it: pip install {built_in.package}")
+    module, colon, attribute = built_in.target.partition(":")
     if not colon:
         known = ", ".join(BUILT_IN)
         raise InputError(f"implementation {spec!r}: unknown, expected module:Class or one of {known}")

@@ -4,12 +4,15 @@ An implementation is any object with a ``name``, a ``version`` and any subset of
 below. They are duck-typed: nothing here needs to be imported by who implements them. A capability
 whose methods are missing is *not offered*; its claims are reported as such and never as passed.
 
+A program in any language is one too, by a manifest that says how to run it (``impl.manifest``).
+
 Types are named as GGML names them, in lower case: ``f32``, ``f16``, ``bf16``, ``q8_0``, ``q4_k`` …
 Recipes are a type's name (that type for every matrix, with the field's fallback where a row is not
 a multiple of the block; 1-D tensors stay F32) or a named mix such as ``q4_k_m``.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -28,6 +31,15 @@ Metadata = Literal["minimal", "full"]
 """``minimal``: the eight keys candle's quantized_llama reads; ``full``: everything other readers need."""
 
 
+@dataclass(frozen=True)
+class Device:
+    """What computes; any object with these attributes does."""
+
+    kind: Literal["cpu", "metal", "cuda"]
+    name: str
+    """As the library that drives it tells it, e.g. ``Apple M3 Pro``."""
+
+
 class Implementation(Protocol):
     """What every implementation says of itself."""
 
@@ -38,6 +50,8 @@ class Implementation(Protocol):
     deviations: Mapping[str, str]
     """Claim id to reason (with a link where there is one). Such a claim is a strict expected failure.
 
+    ``id[case]``, with the case as the report names it, is that case alone: ``bytes.quantize[q4_k]``.
+
     Optional; a missing attribute means no deviations.
     """
     metadata: Metadata
@@ -45,6 +59,17 @@ class Implementation(Protocol):
 
     Optional; a missing attribute means ``full``.
     """
+    default_backends: Sequence[str]
+    """The backends of its engine that run where none is asked for; others need a package or device of their own.
+
+    Optional; a missing attribute means all of ``backends``.
+    """
+
+    def device(self, backend: str) -> Device | None:
+        """What a backend of its engine computes on here, as the library that drives it tells it.
+
+        Raises where library or device are absent, in one line. Optional; None, or no such method, means the CPU.
+        """
 
 
 @runtime_checkable
@@ -59,8 +84,9 @@ class Quantizer(Protocol):
     ) -> NDArray[np.uint8]:
         """Quantize ``weight`` (float32[rows, cols]) to uint8[rows, bytes per row].
 
-        ``importance`` is float32[cols], one weight per column. Raises for a row that is not a
-        multiple of the block, naming shape and block size, and for NaN or Inf in either argument.
+        ``importance`` is float32[cols], one weight per column. Optional: a quantizer that knows none leaves the
+        parameter out. Raises for a row that is not a multiple of the block, naming shape and block size, and for
+        NaN or Inf in either argument.
         """
 
 
@@ -100,8 +126,12 @@ class Converter(Protocol):
 class Model(Protocol):
     """A GGUF file loaded by an engine."""
 
-    def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Float32[len(tokens), vocabulary], row i predicting token i + 1. Leaves no state behind."""
+    def logits(self, tokens: Sequence[int], rows: slice = slice(None)) -> NDArray[np.float32]:
+        """Float32[rows, vocabulary], row i predicting token i + 1. Leaves no state behind.
+
+        ``rows`` says which are wanted, of all that there are tokens. Optional: a model that always gives every row
+        leaves the parameter out.
+        """
 
     def generate(self, prompt: Sequence[int], n: int) -> list[int]:
         """The ``n`` tokens that greedy decoding appends to ``prompt``; no stop token ends it early."""

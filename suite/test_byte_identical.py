@@ -11,11 +11,11 @@ from impl.protocol import Converter, Dequantizer, Quantizer
 from suite.claims import claim
 from suite.kit import layout, surgery
 from suite.kit.block_inputs import COLUMNS, FINITE, IMPORTANCES, SEED
+from suite.kit.names import layer_of
 from suite.kit.results import Measure, Undecided
-from suite.kit.rows import layer_of
 from suite.kit.runs import Runs
-from suite.kit.selection import ORACLE, require_member
-from suite.kit.tensors import compare_files
+from suite.kit.selection import ORACLE, require_importance, require_member
+from suite.kit.tensors import FileComparison, compare_files
 
 ROWS_OF_A_TENSOR = 512
 """Enough to meet every code many times, few enough for the slowest type's search."""
@@ -25,6 +25,7 @@ ROWS_OF_A_TENSOR = 512
 def test_q8_0_file_is_byte_identical(runs: Runs, converter: Converter, measured: Measure) -> None:
     """Every tensor of the q8_0 file is byte-identical to llama.cpp's: max|x| / 127 leaves nothing to choose."""
     comparison = compare_files(runs.file(converter, "q8_0"), runs.independent_file("Q8_0"))
+    _draw(measured, comparison)
     measured.exactly("identical tensors", len(comparison.identical))
     comparison.require_identical()
 
@@ -37,6 +38,7 @@ def test_without_permutation_exactly_q_and_k_are_not_byte_identical(
     file = runs.file(converter, "q8_0")
     noperm = runs.edited(file, "noperm", surgery.without_permutation)
     comparison = compare_files(noperm, runs.independent_file("Q8_0"))
+    _draw(measured, comparison)
     differing = {tensor.name for tensor in comparison.differing}
     measured.exactly("identical tensors", len(comparison.identical))
     for part in ("attn_q", "attn_k"):
@@ -55,6 +57,7 @@ def test_q4_k_against_an_importance_matrix_only_norms_are_byte_identical(
     """
     own, mixed = runs.file(converter, "q4_k"), runs.independent_file("Q4_K_M", with_importance=True)
     comparison = compare_files(own, mixed)
+    _draw(measured, comparison)
     measured.exactly("identical tensors", len(comparison.identical))
     measured("tensors that differ", len(comparison.differing))
     measured("tensors of different type, not compared", len(comparison.different_type))
@@ -78,6 +81,7 @@ def test_blocks_quantized_with_importance_are_byte_identical_to_ggml(
 ) -> None:
     """With an importance for each column, too, quantizing gives the bytes of ggml's C library."""
     require_member(quantizer, "types", block_type)
+    require_importance(quantizer)
     cases = {
         f"{name}, importance {importance.name}": (weight, importance.columns())
         for name, weight in _hard_weights().items()
@@ -104,6 +108,16 @@ def test_dequantized_blocks_are_byte_identical_to_ggml(
     assert same.all(), f"{block_type}: {np.count_nonzero(~same)} of {own.size} values differ from {ORACLE}'s"
 
 
+def _draw(measured: Measure, comparison: FileComparison) -> None:
+    shares: dict[str, float | None] = {
+        **dict.fromkeys(comparison.identical, 0.0),
+        **{tensor.name: tensor.differing_bytes / tensor.total_bytes for tensor in comparison.differing},
+        **{tensor.name: None for tensor in (*comparison.different_type, *comparison.different_shape)},
+        **dict.fromkeys((*comparison.only_in_a, *comparison.only_in_b)),
+    }
+    measured.series("share of bytes that differ", shares.values(), list(shares))
+
+
 Cases = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32] | None]]
 """By name, weights and the importance to quantize them with."""
 
@@ -112,7 +126,7 @@ def _require_equal_bytes(quantizer: Quantizer, block_type: str, cases: Cases, me
     total, failures = 0, []
     for name, (weight, importance) in cases.items():
         expected = _oracle_bytes(weight, block_type, importance)
-        own = quantizer.quantize(weight, block_type, importance)
+        own = quantizer.quantize(weight, block_type, *(() if importance is None else (importance,)))
         assert own.shape == expected.shape, f"{name}: {list(own.shape)} where {list(expected.shape)} is right"
         total += own.size
         differing = int(np.count_nonzero(own != expected))

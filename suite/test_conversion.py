@@ -10,8 +10,8 @@ from impl.protocol import Converter, Quantizer
 from suite.claims import claim
 from suite.kit import layout, surgery
 from suite.kit.independent import transformers_tensors
+from suite.kit.names import layer_of
 from suite.kit.results import Measure
-from suite.kit.rows import layer_of
 from suite.kit.runs import Runs
 from suite.kit.selection import require_member
 from suite.kit.source import Source

@@ -10,7 +10,7 @@ from impl.protocol import Quantizer
 from suite.claims import claim
 from suite.kit import layout
 from suite.kit.results import Measure, Undecided
-from suite.kit.selection import ORACLE, require_member
+from suite.kit.selection import ORACLE, require_importance, require_member
 from suite.kit.strategies import LEAST_VALUES, Case, generated, shrunk
 
 EXAMPLES = 120
@@ -25,6 +25,8 @@ def test_generated_blocks_are_byte_identical_to_ggml(
     """Quantizing any one block, with importance or without, gives the bytes of ggml's C library: ties, zeros of
     both signs, subnormals, lonely extremes."""
     require_member(quantizer, "types", block_type)
+    if with_importance:
+        require_importance(quantizer)
     values = max(layout.block_size(block_type)[0], LEAST_VALUES)
     blocks = generated(values, with_importance, EXAMPLES)
     differences = [difference(quantizer, block_type, case) for case in blocks]
@@ -57,7 +59,7 @@ def difference(quantizer: Quantizer, block_type: str, case: Case) -> str | None:
     if not np.isfinite(kept).all():
         return None
     try:
-        found = quantizer.quantize(case.weight, block_type, case.importance)
+        found = quantizer.quantize(case.weight, block_type, *(() if case.importance is None else (case.importance,)))
     except Exception as refusal:
         lost = case.weight.any() and not kept.any()
         return None if lost else f"a block is refused that {ORACLE} quantizes: {refusal}"

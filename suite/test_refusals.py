@@ -4,13 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from impl.catalogue import resolve
 from impl.protocol import Converter, Quantizer
 from suite.claims import claim
 from suite.kit.block_inputs import NON_FINITE, TOO_LARGE, BlockInput
 from suite.kit.broken_checkpoints import BREAKS, broken_copy
-from suite.kit.selection import ORACLE, require_member
+from suite.kit.selection import ORACLE, require_member, takes_importance
 
 
 @claim("refusal.checkpoint")
@@ -51,7 +52,7 @@ def test_a_weight_that_is_not_finite_is_refused(quantizer: Quantizer, block_type
     weight = chosen.weight()
     ((row, column),) = np.argwhere(~np.isfinite(weight))
     with pytest.raises(Exception, match=rf"\b{row}\b.*\b{column}\b"):
-        quantizer.quantize(weight, block_type, np.ones(weight.shape[1], dtype=np.float32))
+        quantizer.quantize(weight, block_type, *_importance(quantizer, weight))
 
 
 @claim("refusal.overflow")
@@ -61,11 +62,16 @@ def test_no_weight_becomes_infinite(quantizer: Quantizer, block_type: str, chose
     require_member(quantizer, "types", block_type)
     weight = chosen.weight()
     try:
-        blocks = quantizer.quantize(weight, block_type, np.ones(weight.shape[1], dtype=np.float32))
+        blocks = quantizer.quantize(weight, block_type, *_importance(quantizer, weight))
     except Exception as refusal:
         assert str(refusal)
         return
     assert np.isfinite(resolve(ORACLE).dequantize(blocks, block_type)).all()
+
+
+def _importance(quantizer: Quantizer, weight: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
+    # Some types are quantized with an importance only.
+    return (np.ones(weight.shape[1], dtype=np.float32),) if takes_importance(quantizer) else ()
 
 
 def _require_refusal(converter: Converter, checkpoint: Path, output: Path, recipe: str, name: str) -> None:

@@ -1,5 +1,7 @@
 """The bounds that float32 logits are held to, and where they come from."""
 
+from impl.protocol import Arithmetic
+
 ARTICLES_BOUND = 1.05e-4
 """The worst step of the article's f32 file, the largest difference that it calls none."""
 
@@ -13,3 +15,13 @@ LEAK_FACTOR = 10_000
 def float32_bound(noise_floor: float) -> float:
     """The largest difference between two float32 evaluations of one model, given the reference's noise floor."""
     return min(ARTICLES_BOUND, NOISE_FACTOR * noise_floor)
+
+
+def summation_bound(arithmetic: Arithmetic, noise_floor: float, worst: float) -> float:
+    """The largest difference between two evaluations of one file that sum in another order.
+
+    ``worst`` is how far the file is from the reference at its worst step. Quantized activations are moved across
+    rounding boundaries by the last bit of a sum, and two correct programs end up as far apart as either is from the
+    reference.
+    """
+    return float32_bound(noise_floor) if arithmetic == "dequantized" else worst

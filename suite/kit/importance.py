@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from suite.kit.artifacts import written_beside
+from suite.kit.names import gguf_name
 from suite.kit.reference_run import Recording, load_model
-from suite.kit.rows import gguf_name
 
 CALLS = 1
 """Passes that the figures were collected in; readers divide every value by it."""

@@ -4,8 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from impl.adapters.ggml import ACTIVATION_TYPES, Ggml
+from impl.adapters.ggml import Ggml
 from impl.errors import InputError
+from impl.ggml_library import ACTIVATION_TYPES
 from impl.reference.blocks import FORMATS, PIECE, READ_ONLY, bytes_per_row, dequantize, quantize
 from suite.kit.block_inputs import COLUMNS, FINITE, IMPORTANCES, NON_FINITE, ROWS, TOO_LARGE, BlockInput
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from suite.claims import CLAIMS
-from suite.selftest.test_catalogue_of_claims import claims_and_their_tests
+from suite.report.statements import claims_and_their_tests
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,13 +45,18 @@ KILLS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "engines:CacheTooShort": ("generation.cache", "generation.divergence"),
         "engines:SilentAboutKeys": ("metadata.no-keys", "metadata.required-key"),
     },
+    "tiny@mlx": {
+        "devices:NamesAnotherDevice": ("device.metal",),
+        "devices:HalfPrecisionActivations": ("device.equals-cpu",),
+        "devices:DequantizesOnTheWay": ("device.packed",),
+    },
     "tiny-tied": {"converters:TiedHeadTwice": ("conversion.names", "conversion.file-size")},
     "smollm2": {
         "converters:IgnoredRecipe": ("conversion.mix",),
         "converters:QuantizedNorms": ("bytes.q4_k-against-imatrix",),
     },
 }
-"""By checkpoint and fault, the claims that must fail."""
+"""By checkpoint, with the backend after @ where it is not a default one, and fault, the claims that must fail."""
 
 ABOUT_NO_IMPLEMENTATION = {claim for claim in CLAIMS if claim.startswith(("checkpoint.", "torch-int8."))} | {
     "causality.torch-dynamic",
@@ -73,13 +78,14 @@ def name_of(fault: str) -> str:
 def outcomes(
     request: pytest.FixtureRequest, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, dict[tuple[str, str], set[str]]]:
-    """The checkpoint, and by fault and claim the outcomes of all cases."""
-    checkpoint, folder = request.param, tmp_path_factory.mktemp("report")
-    kills = KILLS[checkpoint]
+    """The key into ``KILLS``, and by fault and claim the outcomes of all cases."""
+    checkpoint, _, backend = request.param.partition("@")
+    kills, folder = KILLS[request.param], tmp_path_factory.mktemp("report")
     selected = [f"({name_of(fault)} and {TESTS[claim]})" for fault, claims in kills.items() for claim in claims]
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "suite", "-k", " or ".join(selected)),
         *(f"--impl=impl.faulty.{fault}" for fault in kills),
+        *([f"--backend={backend}"] if backend else []),
         *(f"--checkpoint={checkpoint}", f"--cache={pytestconfig.getoption('--cache')}", f"--report={folder}"),
     ]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -87,16 +93,16 @@ def outcomes(
     found: dict[tuple[str, str], set[str]] = {}
     for result in json.loads((folder / "report.json").read_text())["results"]:
         found.setdefault((result["implementation"], result["claim"]), set()).add(result["outcome"])
-    return checkpoint, found
+    return request.param, found
 
 
 def test_every_fault_is_caught_by_the_claims_meant_for_it(
     outcomes: tuple[str, dict[tuple[str, str], set[str]]],
 ) -> None:
-    checkpoint, found = outcomes
+    key, found = outcomes
     survived = {
         (fault, claim): found.get((name_of(fault), claim))
-        for fault, claims in KILLS[checkpoint].items()
+        for fault, claims in KILLS[key].items()
         for claim in claims
         if "fail" not in found.get((name_of(fault), claim), set())
     }
@@ -110,17 +116,14 @@ def test_every_claim_about_an_implementation_catches_a_fault() -> None:
 
 
 def test_every_fault_is_in_the_matrix() -> None:
-    from impl.faulty import converters, engines, quantizers
+    from impl.faulty import converters, devices, engines, quantizers
     from impl.reference import Reference
 
     faults = {
         f"{module.__name__.rpartition('.')[2]}:{name}"
-        for module in (converters, quantizers, engines)
+        for module in (converters, quantizers, engines, devices)
         for name, member in vars(module).items()
-        if isinstance(member, type) and issubclass(member, Reference) and hasattr(member, "name")
+        if isinstance(member, type) and issubclass(member, Reference) and member.__module__ == module.__name__
     }
     listed = {fault for kills in KILLS.values() for fault in kills}
-    assert (
-        faults - {"converters:Reference", "quantizers:Reference", "engines:Reference"} - {"quantizers:FaultyQuantizer"}
-        == listed
-    )
+    assert faults - {"quantizers:FaultyQuantizer"} == listed

@@ -1,0 +1,49 @@
+"""``torch.ao.quantization.quantize_dynamic`` on a GGUF file's model.
+
+Every Linear gets int8 weights with one scale for the matrix, and quantizes its whole input with one scale at run
+time: the article's PyTorch side.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from impl.gguf_in_transformers import TransformersModel, load_model
+from impl.protocol import Arithmetic, Metadata
+
+
+class TorchDynamic:
+    """An engine whose backends are torch's quantized engines; ``qnnpack`` is the article's."""
+
+    name = "torch-dynamic"
+    version = torch.__version__
+    deviations: Mapping[str, str] = {}
+    metadata: Metadata = "full"
+    backends: Mapping[str, Arithmetic] = {
+        engine: "quantized-activations" for engine in torch.backends.quantized.supported_engines if engine != "none"
+    }
+    default_backends: Sequence[str] = ("qnnpack",)
+
+    def load(self, path: Path, backend: str) -> TransformersModel:
+        """The model of transformers' GGUF loader, its Linear layers packed for the engine ``backend``."""
+        model = load_model(path)
+        with _selected(backend), warnings.catch_warnings():
+            # That torch.ao.quantization is deprecated is known here.
+            warnings.simplefilter("ignore")
+            torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8, inplace=True)
+        return TransformersModel(model)
+
+
+@contextmanager
+def _selected(engine: str) -> Iterator[None]:
+    """Layers are packed for the engine that is selected meanwhile, and keep to it."""
+    previous = torch.backends.quantized.engine
+    try:
+        torch.backends.quantized.engine = engine
+        yield
+    finally:
+        torch.backends.quantized.engine = previous
