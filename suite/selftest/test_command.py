@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +22,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that holds what a wheel of this tree installs, and nothing of the tree."""
     folder = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip"] if _has_pip() else ["pip"]
-    subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "-w", folder / "dist", ROOT], check=True)
+    # From a copy: a build leaves files behind, which the next one would take for sources.
+    shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__"))
+    subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "-w", folder / "dist", folder / "tree"], check=True)
     (wheel,) = (folder / "dist").glob("*.whl")
     subprocess.run([*pip, "install", "--quiet", "--no-deps", "--target", folder / "site", wheel], check=True)
     return folder / "site"
