@@ -1,5 +1,6 @@
 """Activation rows quantized block by block and back, as ggml and candle do before they multiply on the CPU."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ def through(x: Tensor, type: str) -> Tensor:
     becomes NaN, which a block could not hold, so that a broken model's logits show it.
     """
     block_format = FORMATS[type]
-    blocks = block_format.quantize(x.contiguous().numpy(), None)
-    values = torch.from_numpy(block_format.dequantize(blocks)).view(x.shape)
+    with np.errstate(all="ignore"):
+        blocks = block_format.quantize(x.contiguous().numpy(), None)
+        values = torch.from_numpy(block_format.dequantize(blocks)).view(x.shape)
     return values.where(x.isfinite(), torch.nan)

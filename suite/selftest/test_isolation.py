@@ -59,7 +59,7 @@ class Misbehaving:
 
     def quantize(self, weight, type, importance=None):
         assert weight.__class__ is np.ndarray
-        print("garbage on standard output")
+        print("garbage on standard output", flush=True)
         os.write(1, b"\\xff\\x00 more of it\\n")
         print("garbage on standard error", file=sys.stderr)
         match type:

@@ -44,13 +44,13 @@ match deed:
         Path(output).write_bytes(blocks())
     case "wrong length":
         Path(output).write_bytes(blocks() + b"?")
-        print("all is well")
+        print("all is well", flush=True)
     case "half a file":
         Path(output).write_bytes(blocks()[: 2 * 68])
     case "no file":
         pass
     case "exit 3":
-        print("reading")
+        print("reading", flush=True)
         print("row 2, column 5 is NaN", file=sys.stderr)
         sys.exit(3)
     case "silence":
