@@ -7,69 +7,95 @@ from impl.reference.blocks.arithmetic import ZERO, clamped, compiled, nearest
 from impl.reference.blocks.lanes import LANES, extremes, into_lanes
 from impl.reference.blocks.scale_search import VANISHING
 
-MORE_ROUNDS = (2, 5)
-"""Five rounds at most. Few blocks change after the first, so few are left for whom it is done over with more."""
+ROUNDS = 5
 
 
 def refine_scale(x: NDArray[np.float32], zero: int) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """As ``fit_scale`` with weights x², but moving one code at a time while that helps, five rounds at most."""
-    scale, codes, changing = _refine_scale(x, np.int32(zero), 1)
-    unsettled = np.flatnonzero(changing)
-    for rounds in MORE_ROUNDS:
-        scale[unsettled], codes[unsettled], changing = _refine_scale(x[unsettled], np.int32(zero), rounds)
-        unsettled = unsettled[changing]
-    return scale, codes
+    sums, codes = np.empty((len(x), 2), np.float32), np.empty(x.shape, np.uint8)
+    changing = np.flatnonzero(_move_codes(x, np.int32(zero), True, sums, codes))
+    # A fifth of the blocks of normal values change in the first round, a twentieth in the second.
+    for _ in range(ROUNDS - 1):
+        sums_then, codes_then = sums[changing], codes[changing]
+        still = _move_codes(x[changing], np.int32(zero), False, sums_then, codes_then)
+        sums[changing], codes[changing] = sums_then, codes_then
+        changing = changing[still]
+    scale = np.zeros(len(x), np.float32)
+    return np.divide(sums[:, 0], sums[:, 1], out=scale, where=sums[:, 1] > 0), codes
 
 
 @compiled
-def _refine_scale(
-    x: NDArray[np.float32], zero: np.int32, rounds: int
-) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.bool_]]:
-    """Scale, codes, and whether the last round still changed a code, of each block."""
+def _move_codes(
+    x: NDArray[np.float32], zero: np.int32, first: bool, sums: NDArray[np.float32], codes: NDArray[np.uint8]
+) -> NDArray[np.bool_]:
+    """One round over each block: whether it changed a code. ``first`` starts from the codes that an extreme gives.
+
+    ``sums`` are float32[n, 2], those of weighted x * level and of weighted squares of levels.
+    """
     blocks, size = x.shape
-    scale, codes = np.empty(blocks, np.float32), np.empty((blocks, size), np.uint8)
     changing = np.empty(blocks, np.bool_)
     v = np.empty((size, LANES), np.float32)
     levels, moved = np.empty((size, LANES), np.float32), np.empty((size, LANES), np.float32)
-    sums, moved_sums = np.empty((2, LANES), np.float32), np.empty((2, LANES), np.float32)
+    sum_xl, sum_ll = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
+    moved_xl, moved_ll = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     moves = np.empty(LANES, np.float32)
+    extreme = np.ones(LANES, np.float32)
     for start in range(0, blocks, LANES):
         filled = into_lanes(x, start, v)
-        extreme = extremes(v)
-        _levels_and_sums(v, extreme, zero, levels, sums[0], sums[1])
-        for _ in range(rounds):
-            moves[:] = ZERO
-            for i in range(size):
-                _move_level(v[i], zero, levels[i], sums[0], sums[1], moved[i], moved_sums[0], moved_sums[1], moves)
-                sums, moved_sums = moved_sums, sums
-            levels, moved = moved, levels
+        if first:
+            extreme = extremes(v)
+            _levels_and_sums(v, np.float32(-zero) / extreme, zero, levels, sum_xl, sum_ll)
+        else:
+            _resume(sums, codes, start, filled, zero, levels, sum_xl, sum_ll)
+        moves[:] = ZERO
+        for i in range(size):
+            _move_level(v[i], zero, levels[i], sum_xl, sum_ll, moved[i], moved_xl, moved_ll, moves)
+            sum_xl, moved_xl = moved_xl, sum_xl
+            sum_ll, moved_ll = moved_ll, sum_ll
         for lane in range(filled):
             vanishing = abs(extreme[lane]) < VANISHING
             changing[start + lane] = moves[lane] > ZERO and not vanishing
-            scale[start + lane] = ZERO if vanishing or not sums[1, lane] > ZERO else sums[0, lane] / sums[1, lane]
+            sums[start + lane, 0] = sum_xl[lane]
+            sums[start + lane, 1] = ZERO if vanishing else sum_ll[lane]
             for i in range(size):
-                codes[start + lane, i] = np.uint8(np.int32(levels[i, lane]) + zero)
-            if vanishing:
-                codes[start + lane] = np.uint8(0)
-    return scale, codes, changing
+                codes[start + lane, i] = np.uint8(0) if vanishing else np.uint8(np.int32(moved[i, lane]) + zero)
+    return changing
 
 
 @compiled
-def _levels_and_sums(
-    v: NDArray[np.float32],
-    extreme: NDArray[np.float32],
+def _resume(
+    sums: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    start: int,
+    filled: int,
     zero: np.int32,
     levels: NDArray[np.float32],
     sum_xl: NDArray[np.float32],
     sum_ll: NDArray[np.float32],
 ) -> None:
-    """Levels that put the extreme at -zero, and their sums, weighted by x²."""
+    """Levels and sums of the blocks from ``start`` on, as the round before left them."""
+    for lane in range(filled):
+        sum_xl[lane], sum_ll[lane] = sums[start + lane, 0], sums[start + lane, 1]
+        for i in range(levels.shape[0]):
+            levels[i, lane] = np.float32(np.int32(codes[start + lane, i]) - zero)
+
+
+@compiled
+def _levels_and_sums(
+    v: NDArray[np.float32],
+    inverse: NDArray[np.float32],
+    zero: np.int32,
+    levels: NDArray[np.float32],
+    sum_xl: NDArray[np.float32],
+    sum_ll: NDArray[np.float32],
+) -> None:
+    """Levels x * inverse, and their sums, weighted by x²."""
     sum_xl[:] = ZERO
     sum_ll[:] = ZERO
     for i in range(v.shape[0]):
         for lane in range(v.shape[1]):
             x = v[i, lane]
-            level = np.float32(clamped(nearest(np.float32(-zero) / extreme[lane] * x), -zero, zero - 1))
+            level = np.float32(clamped(nearest(inverse[lane] * x), -zero, zero - 1))
             levels[i, lane] = level
             sum_xl[lane] += x * x * x * level
             sum_ll[lane] += x * x * level * level
