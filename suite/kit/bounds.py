@@ -21,7 +21,7 @@ def summation_bound(arithmetic: Arithmetic, noise_floor: float, worst: float) ->
     """The largest difference between two evaluations of one file that sum in another order.
 
     ``worst`` is how far the file is from the reference at its worst step. Quantized activations are moved across
-    rounding boundaries by the last bit of a sum, and two correct programs end up as far apart as either is from the
-    reference.
+    rounding boundaries by the last bit of a sum, and two correct programs end up about as far apart as either is from
+    the reference, at one step somewhat more and at another less.
     """
     return float32_bound(noise_floor) if arithmetic == "dequantized" else worst
