@@ -4,12 +4,10 @@ import argparse
 import inspect
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFReader
 from numpy.typing import NDArray
 
 from impl.catalogue import BUILT_IN, resolve
@@ -121,10 +119,8 @@ def _convert(options: argparse.Namespace) -> None:
     start = time.perf_counter()
     converter.convert(options.folder, options.output, options.recipe, options.metadata, **importance)
     seconds = time.perf_counter() - start
-    types = Counter(tensor.tensor_type.name for tensor in GGUFReader(options.output).tensors)
-    counts = ", ".join(f"{count} {type}" for type, count in sorted(types.items()))
     size = options.output.stat().st_size
-    print(f"{options.output}: {types.total()} tensors ({counts}), {size} bytes, {seconds:.1f} s")
+    print(f"{options.output}: {size} bytes, {seconds:.1f} s")
 
 
 def _quantize(options: argparse.Namespace) -> None:
