@@ -1,7 +1,6 @@
 """``python -m impl``: what the built-in implementations offer, and each of their capabilities on files."""
 
 import argparse
-import inspect
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from impl.catalogue import BUILT_IN, resolve
 from impl.errors import FellOver, InputError
 from impl.output import written_whole
-from impl.protocol import Implementation, offered
+from impl.protocol import Implementation, offered, takes_importance
 from impl.raw_files import FLOAT32, UINT8, read_raw, write_raw
 
 
@@ -187,7 +186,7 @@ def _offering(capability: str, spec: str) -> Implementation:
 
 
 def _require_taken(spec: str, method: Callable[..., object], importance: Mapping[str, object]) -> None:
-    if not importance.keys() <= inspect.signature(method).parameters.keys():
+    if importance and not takes_importance(method):
         raise InputError(f"implementation {spec!r}: takes no importance matrix")
 
 

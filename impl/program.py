@@ -8,9 +8,11 @@ signal or a limit ends, or that reports success without having written what it s
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -53,12 +55,14 @@ class Program:
         self.recipes, self.backends, self.metadata = tuple(manifest.recipes), manifest.backends, manifest.metadata
         self._runner = Runner(manifest)
         for command in METHODS.keys() & manifest.commands.keys():
-            setattr(self, METHODS[command], getattr(self, f"_{METHODS[command]}"))
+            method = getattr(self, f"_{METHODS[command]}")
+            takes_importance = "importance" in self._runner.mentioned(command)
+            setattr(self, METHODS[command], method if takes_importance else _without_importance(method))
 
     def _quantize(
         self, weight: NDArray[np.float32], type: str, importance: NDArray[np.float32] | None = None
     ) -> NDArray[np.uint8]:
-        """See ``impl.protocol.Quantizer``; a template without ``{importance}`` knows nothing of it."""
+        """See ``impl.protocol.Quantizer``."""
         rows, columns = weight.shape
         with self._runner.folder() as folder:
             files = {"input": folder / "input.f32", "output": folder / "output.blocks"}
@@ -87,15 +91,12 @@ class Program:
         importance: Path | None = None,
     ) -> None:
         """See ``impl.protocol.Converter``. ``{f32}`` is an F32 file with full metadata, made by the reference."""
-        mentioned = self._runner.mentioned("convert")
-        if importance is not None and "importance" not in mentioned:
-            raise InputError(f"{self.name}: convert takes no importance matrix")
         values = {"recipe": self._runner.own_name("recipes", recipe), "metadata": metadata}
         with written_whole(output) as unfinished, self._runner.folder() as folder:
             files = {"checkpoint": checkpoint.resolve(), "f32": folder / "f32.gguf", "output": folder / "output.gguf"}
             if importance is not None:
                 files["importance"] = importance.resolve()
-            if "f32" in mentioned:
+            if "f32" in self._runner.mentioned("convert"):
                 convert(checkpoint, files["f32"], "f32")
             ending = self._runner.run("convert", {**values, **files})
             if not _is_gguf(files["output"]):
@@ -189,6 +190,16 @@ class Runner:
                 f"{self.manifest.name}: {command}: wrote {found} bytes, expected {size} {rows} rows; {ending}"
             )
         return read_raw(output, rows, dtype)
+
+
+def _without_importance(method: Callable[..., object]) -> Callable[..., object]:
+    """The method without its parameter ``importance``, as the contract asks of whoever takes none."""
+    whole = signature(method)
+    without = partial(method)
+    without.__signature__ = whole.replace(
+        parameters=[each for name, each in whole.parameters.items() if name != "importance"]
+    )
+    return without
 
 
 def _row_bytes(type: str, columns: int) -> int | None:

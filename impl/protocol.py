@@ -11,8 +11,9 @@ Recipes are a type's name (that type for every matrix, with the field's fallback
 a multiple of the block; 1-D tensors stay F32) or a named mix such as ``q4_k_m``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -159,3 +160,8 @@ CAPABILITIES: Mapping[str, type] = {
 def offered(implementation: object) -> tuple[str, ...]:
     """The names of the capabilities that an implementation offers, in the order of ``CAPABILITIES``."""
     return tuple(name for name, capability in CAPABILITIES.items() if isinstance(implementation, capability))
+
+
+def takes_importance(method: Callable[..., object]) -> bool:
+    """Whether an implementation's ``quantize`` or ``convert`` weighs columns by an importance."""
+    return "importance" in signature(method).parameters

@@ -81,7 +81,7 @@ def test_blocks_quantized_with_importance_are_byte_identical_to_ggml(
 ) -> None:
     """With an importance for each column, too, quantizing gives the bytes of ggml's C library."""
     require_member(quantizer, "types", block_type)
-    require_importance(quantizer)
+    require_importance(quantizer, "quantize")
     cases = {
         f"{name}, importance {importance.name}": (weight, importance.columns())
         for name, weight in _hard_weights().items()

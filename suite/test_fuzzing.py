@@ -26,7 +26,7 @@ def test_generated_blocks_are_byte_identical_to_ggml(
     both signs, subnormals, lonely extremes."""
     require_member(quantizer, "types", block_type)
     if with_importance:
-        require_importance(quantizer)
+        require_importance(quantizer, "quantize")
     values = max(layout.block_size(block_type)[0], LEAST_VALUES)
     blocks = generated(values, with_importance, EXAMPLES)
     differences = [difference(quantizer, block_type, case) for case in blocks]

@@ -52,6 +52,27 @@ def test_errors_are_ordered_by_recipe(runs: Runs, engine: Engine, backend: str, 
     assert medians == sorted(set(medians)), f"medians {dict(zip(BY_ERROR, medians, strict=True))} are out of order"
 
 
+@claim("logits.mix-and-importance")
+def test_mix_and_importance_each_take_off_some_error(
+    runs: Runs, engine: Engine, backend: str, measured: Measure
+) -> None:
+    """Two gains lie between a q4_k file and a Q4_K_M made with an importance matrix: by the mean KL divergence, q4_k_m
+    is nearer to the reference than q4_k, and q4_k_m by importance nearer still."""
+    files = {
+        "q4_k": runs.engine_file(engine, "q4_k"),
+        "q4_k_m": runs.engine_file(engine, "q4_k_m"),
+        "q4_k_m by importance": runs.engine_file(engine, "q4_k_m", by_importance=True),
+    }
+    comparisons = {name: runs.against_reference(engine, backend, file) for name, file in files.items()}
+    for name, comparison in comparisons.items():
+        _measure(measured, f"{engine.backends[backend]}, {name}", comparison)
+        measured.series(name, comparison.step_maxima)
+    plain, mixed, weighed = (comparison.mean_kl for comparison in comparisons.values())
+    assert plain > mixed > weighed, f"mean KL divergences {plain:.4g}, {mixed:.4g}, {weighed:.4g} are out of order"
+    measured("the mix's share of the gain in mean KL divergence", (plain - mixed) / (plain - weighed))
+    measured("the importance matrix's share of it", (mixed - weighed) / (plain - weighed))
+
+
 @claim("logits.faults-stand-out")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_stands_out_of_its_types_error(

@@ -7,11 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from impl.catalogue import resolve
-from impl.protocol import Converter, Quantizer
+from impl.protocol import Converter, Quantizer, takes_importance
 from suite.claims import claim
 from suite.kit.block_inputs import NON_FINITE, TOO_LARGE, BlockInput
 from suite.kit.broken_checkpoints import BREAKS, broken_copy
-from suite.kit.selection import ORACLE, require_member, takes_importance
+from suite.kit.selection import ORACLE, require_member
 
 
 @claim("refusal.checkpoint")
@@ -71,7 +71,7 @@ def test_no_weight_becomes_infinite(quantizer: Quantizer, block_type: str, chose
 
 def _importance(quantizer: Quantizer, weight: NDArray[np.float32]) -> tuple[NDArray[np.float32], ...]:
     # Some types are quantized with an importance only.
-    return (np.ones(weight.shape[1], dtype=np.float32),) if takes_importance(quantizer) else ()
+    return (np.ones(weight.shape[1], dtype=np.float32),) if takes_importance(quantizer.quantize) else ()
 
 
 def _require_refusal(converter: Converter, checkpoint: Path, output: Path, recipe: str, name: str) -> None:

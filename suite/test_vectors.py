@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from impl.protocol import Implementation
+from impl.protocol import Implementation, takes_importance
 from suite.claims import claim
 from suite.kit import vectors
 from suite.kit.results import Measure
-from suite.kit.selection import require, require_member, takes_importance
+from suite.kit.selection import require, require_member
 from suite.kit.vectors import Vector
 
 
@@ -24,7 +24,7 @@ def test_recorded_vectors_are_byte_identical(
     require(implementation, capability)
     require_member(implementation, types, block_type)
     recorded = getattr(vectors.load(block_type), direction)
-    if direction == "quantize" and not takes_importance(implementation):
+    if direction == "quantize" and not takes_importance(implementation.quantize):
         recorded = [each for each in recorded if each.importance is None]
     differing = [each for each in recorded if not reproduced(implementation, block_type, each)]
     measured("vectors reproduced", len(recorded) - len(differing))

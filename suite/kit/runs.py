@@ -24,7 +24,7 @@ from suite.kit.memory import given_back
 from suite.kit.own_file import write_own_file
 from suite.kit.reference_run import Recording
 from suite.kit.results import Undecided
-from suite.kit.selection import require_member
+from suite.kit.selection import require_importance, require_member
 from suite.kit.snapshots import RecordedLogits, summarize
 from suite.kit.source import Source
 from suite.kit.tensors import open_gguf
@@ -114,23 +114,39 @@ class Runs:
 
         return _mapped(self.store.build("noise-floor", {}, run, ".npy"))
 
-    def engine_file(self, engine: Engine, recipe: str) -> Path:
+    def engine_file(self, engine: Engine, recipe: str, *, by_importance: bool = False) -> Path:
         """The checkpoint as the implementation converts it, with the least metadata that its engine needs."""
         # Without a key for the head size, readers derive it; and a full file's vocabulary takes seconds to read.
         derived = self.source.head_size * self.source.heads["attn_q"] == self.source.config["hidden_size"]
-        return self.file(engine, recipe, getattr(engine, "metadata", "full") if derived else "full")
+        metadata = getattr(engine, "metadata", "full") if derived else "full"
+        return self.file(engine, recipe, metadata, by_importance=by_importance)
 
-    def file(self, implementation: Implementation, recipe: str, metadata: Metadata = "minimal") -> Path:
-        """The checkpoint as the implementation converts it; the reference's file for one that converts nothing."""
+    def file(
+        self,
+        implementation: Implementation,
+        recipe: str,
+        metadata: Metadata = "minimal",
+        *,
+        by_importance: bool = False,
+    ) -> Path:
+        """The checkpoint as the implementation converts it; the reference's file for one that converts nothing.
+
+        ``by_importance`` gives it an importance matrix collected over the reference run.
+        """
         converter = implementation if "converter" in offered(implementation) else resolve("reference")
         require_member(converter, "recipes", recipe)
-        return self._converted(converter, recipe, metadata)
+        if by_importance:
+            require_importance(converter, "convert")
+        return self._converted(converter, recipe, metadata, by_importance)
 
-    def _converted(self, converter: Converter, recipe: str, metadata: Metadata) -> Path:
+    def _converted(self, converter: Converter, recipe: str, metadata: Metadata, by_importance: bool) -> Path:
+        matrix = {"importance": self._importance_matrix} if by_importance else {}
+
         def run(output: Path) -> None:
-            converter.convert(self.checkpoint.folder, output, recipe, metadata)
+            converter.convert(self.checkpoint.folder, output, recipe, metadata, **matrix)
 
-        return self.store.build(f"{converter.name}-{recipe}-{metadata}", {}, run, ".gguf")
+        name = f"{converter.name}-{recipe}-{metadata}{'-imatrix' if by_importance else ''}"
+        return self.store.build(name, {}, run, ".gguf")
 
     def edited(self, file: Path, edit: str, surgery: Callable[[Path, Path], None]) -> Path:
         """``file`` after ``surgery(source, output)``; ``edit`` names what was done."""

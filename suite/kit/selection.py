@@ -1,7 +1,6 @@
 """For which implementations, backends and block types a test runs, and what it is when one lacks a capability."""
 
 import argparse
-import inspect
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from impl.catalogue import resolve
 from impl.errors import FellOver, InputError
-from impl.protocol import Engine, Implementation, Model, Quantizer, offered
+from impl.protocol import Converter, Engine, Implementation, Model, Quantizer, offered, takes_importance
 from suite.audit import plugin
 from suite.claims import Claim
 from suite.kit.checkpoints import require_known
@@ -107,15 +106,10 @@ def require_generation(model: Model, engine: Engine) -> Model:
     return model
 
 
-def takes_importance(quantizer: Quantizer) -> bool:
-    """Whether it quantizes by an importance of each column."""
-    return "importance" in inspect.signature(quantizer.quantize).parameters
-
-
-def require_importance(quantizer: Quantizer) -> None:
-    """Ends a claim as *not offered* where a quantizer knows no importance."""
-    if not takes_importance(quantizer):
-        raise NotOffered(f"{quantizer.name} takes no importance")
+def require_importance(implementation: Quantizer | Converter, method: str) -> None:
+    """Ends a claim as *not offered* where ``quantize`` or ``convert`` knows no importance."""
+    if not takes_importance(getattr(implementation, method)):
+        raise NotOffered(f"{implementation.name} takes no importance in {method}")
 
 
 def require_member(implementation: Implementation, attribute: str, wanted: str) -> None:

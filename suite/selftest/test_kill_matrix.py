@@ -27,6 +27,7 @@ KILLS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "converters:NoTokenizer": ("conversion.full-keys",),
         "converters:StampedFiles": ("conversion.deterministic", "conversion.minimal-keys"),
         "converters:IgnoredRecipe": ("conversion.types", "logits.ordering"),
+        "converters:IgnoredImportance": ("logits.mix-and-importance",),
         "converters:PartialFiles": ("refusal.checkpoint", "refusal.output"),
         "converters:SilentAboutNames": ("refusal.checkpoint", "refusal.output"),
         "quantizers:HalfToEven": ("bytes.quantize", "bytes.q8_0-file", "bytes.noperm", "logits.own-equals-independent"),

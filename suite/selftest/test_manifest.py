@@ -15,7 +15,7 @@ import pytest
 
 from impl.catalogue import resolve
 from impl.errors import FellOver, InputError
-from impl.protocol import offered
+from impl.protocol import offered, takes_importance
 from impl.reference.blocks import dequantize, quantize
 from suite.kit.independent import llama_quantize_program
 from suite.kit.tensors import compare_files, open_gguf
@@ -178,6 +178,16 @@ def test_arguments_reach_the_program_as_they_are_and_no_shell_sees_them(tmp_path
     with pytest.raises(InputError, match=r"'--importance', '/.*importance\.f32'\]$"):
         program.quantize(WEIGHT, "q8_0", np.ones(64, np.float32))
     assert not (tmp_path / "seen").exists()
+
+
+@pytest.mark.parametrize("argument", [[], [["--importance", "{importance}"]]], ids=["without", "with"])
+def test_importance_is_taken_where_the_template_takes_it(argument: list, tmp_path: Path) -> None:
+    commands = {
+        "quantize": ["program", "{input}", "{output}", "{type}", *argument],
+        "convert": ["program", "{f32}", "{output}", "{recipe}", *argument],
+    }
+    program = resolve(str(manifest(tmp_path, commands=commands, recipes=["q8_0"])))
+    assert [takes_importance(program.quantize), takes_importance(program.convert)] == [bool(argument)] * 2
 
 
 def test_a_type_that_is_not_offered_is_refused_without_running(tmp_path: Path) -> None:
