@@ -1,6 +1,6 @@
 """A GGUF file as a model of transformers, by transformers' own loader, which dequantizes everything."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,15 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, Pre
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from impl.errors import InputError
+
+LOADER_DEVIATIONS: Mapping[str, str] = {
+    "metadata.no-keys": "transformers falls over where it looks for the architecture: list index out of range",
+    "metadata.required-key": (
+        "transformers has a default for every key: where a weight does not fit it, the weight is named, not the key; "
+        "the head size is derived, and an epsilon of 1e-6 taken, without a word"
+    ),
+}
+"""Of every engine that loads files this way."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +53,20 @@ def load_model(path: Path) -> PreTrainedModel:
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(config)
     tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=empty)["tensors"]
-    missing = [name for name, _ in empty.named_parameters() if name not in tensors]
-    if missing:
-        raise InputError(f"{path}: transformers finds no tensor for {', '.join(missing)}")
+    _require_weights(path, dict(empty.named_parameters()), tensors)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
-    try:
-        model.load_state_dict(tensors, strict=False)
-    except RuntimeError as error:
-        raise InputError(f"{path}: {' '.join(str(error).split())}") from error
+    model.load_state_dict(tensors, strict=False)
     # No stop token, penalty or sampling has a say in what is generated.
     model.generation_config = GenerationConfig(do_sample=False)
     return model.eval()
+
+
+def _require_weights(path: Path, expected: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> None:
+    faults = [
+        f"{name} is {list(found[name].shape) if name in found else 'absent'}, expected {list(weight.shape)}"
+        for name, weight in expected.items()
+        if name not in found or found[name].shape != weight.shape
+    ]
+    if faults:
+        more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
+        raise InputError(f"{path}: the model that transformers makes of the keys: {faults[0]}{more}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from impl.gguf_in_transformers import TransformersModel, load_model
+from impl.gguf_in_transformers import LOADER_DEVIATIONS, TransformersModel, load_model
 from impl.protocol import Arithmetic, Metadata
 
 
@@ -13,7 +13,7 @@ class Transformers:
 
     name = "transformers"
     version = version("transformers")
-    deviations: Mapping[str, str] = {}
+    deviations: Mapping[str, str] = LOADER_DEVIATIONS
     metadata: Metadata = "full"
     backends: Mapping[str, Arithmetic] = {"cpu": "dequantized"}
 
