@@ -118,10 +118,10 @@ def quantize(
         # What overflows on the way ends in a scale that is not finite, and is refused by name there.
         with np.errstate(all="ignore"):
             records = block_format.quantize(rows, importance)
-        finite = block_format.finite(records)
-        if not finite.all():
+        if not block_format.all_finite(records):
             _refuse_non_finite("weight", rows, piece.start)
-            row, block = divmod(int(np.argmin(finite)), weight.shape[1] // block_format.values)
+            first = int(np.argmin(block_format.finite(records)))
+            row, block = divmod(first, weight.shape[1] // block_format.values)
             raise InputError(f"weight: row {piece.start + row}, block {block} has no finite scale in {type}")
         blocks[piece] = records.view(np.uint8).reshape(len(rows), row_bytes)
 

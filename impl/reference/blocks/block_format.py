@@ -61,3 +61,7 @@ class BlockFormat(ABC):
         finite = [blocks[name].view(bits.dtype) & bits != bits for name, bits in infinities.items() if bits is not None]
         whole = [field if field.ndim == 1 else field.all(axis=1) for field in finite]
         return reduce(np.logical_and, whole) if whole else np.ones(len(blocks), np.bool_)
+
+    def all_finite(self, blocks: NDArray[np.void]) -> bool:
+        """Whether all floating-point fields of all blocks are finite."""
+        return bool(self.finite(blocks).all())
