@@ -51,7 +51,8 @@ class Implementation(Protocol):
     deviations: Mapping[str, str]
     """Claim id to reason (with a link where there is one). Such a claim is a strict expected failure.
 
-    ``id[case]``, with the case as the report names it, is that case alone: ``bytes.quantize[q4_k]``.
+    ``id[case]``, with the case as the report names it, is that case alone: ``bytes.quantize[q4_k]``. What depends on
+    the weights ends in the checkpoint's name: ``logits.ordering@smollm2``.
 
     Optional; a missing attribute means no deviations.
     """

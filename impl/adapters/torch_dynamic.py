@@ -21,8 +21,8 @@ DEVIATIONS: Mapping[str, str] = {
     "causality.float32": ONE_SCALE.format(8.2),
     "causality.blocks": ONE_SCALE.format("6.4 to 16.2"),
     "logits.f32": "int8 on both sides costs 12.6 at the median step on smollm2, 191 of 270 tokens equal (qnnpack)",
-    "logits.ordering": "what int8 costs covers what the file's types do: medians on smollm2 12.1 to 12.6 down to q4_k",
-    "logits.faults-stand-out[qnnpack-no freq_base]": "13.9 at the median step; the correct file 23.1 at its worst",
+    "logits.ordering@smollm2": "what int8 costs covers what the file's types do: medians 12.1 to 12.6 down to q4_k",
+    "logits.faults-stand-out[qnnpack-no freq_base]@smollm2": "13.9 at the median step, the correct file 23.1 at worst",
     "generation.f32": "parts from the reference after 14 of 270 tokens on smollm2",
 }
 

@@ -78,12 +78,18 @@ def expect_declared_deviation(item: pytest.Item, claim: Claim) -> None:
     implementation = item.callspec.params.get("implementation") if hasattr(item, "callspec") else None
     if implementation is None:
         return
-    deviations = getattr(implementation, "deviations", {})
     case = item.callspec.id.removeprefix(implementation.name).strip("-")
-    reason = deviations.get(f"{claim.id}[{case}]", deviations.get(claim.id))
+    reason = _declared(implementation, claim.id, case, item.config.getoption("--checkpoint"))
     if reason is not None:
         failed = (AssertionError, pytest.fail.Exception)
         item.add_marker(pytest.mark.xfail(reason=reason, raises=failed, strict=True))
+
+
+def _declared(implementation: Implementation, claim: str, case: str, checkpoint: str) -> str | None:
+    """The reason for a deviation, by the most exact of the keys that ``impl.protocol`` allows."""
+    deviations = getattr(implementation, "deviations", {})
+    keys = [f"{claim}[{case}]@{checkpoint}", f"{claim}[{case}]", f"{claim}@{checkpoint}", claim]
+    return next((deviations[key] for key in keys if key in deviations), None)
 
 
 def require(implementation: Implementation, capability: str) -> Implementation:

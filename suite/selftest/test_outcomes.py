@@ -50,6 +50,10 @@ def test_setup_error(no_such_fixture):
 def test_deviation(implementation):
     assert False
 
+@claim("rope.neox-bit-for-bit")
+def test_deviation_declared_for_another_checkpoint(implementation):
+    assert False
+
 @claim("logits.ordering")
 def test_stale_deviation(implementation):
     assert True
@@ -63,7 +67,8 @@ IMPLEMENTATION = """
 class Deviating:
     name = "deviating"
     version = "1"
-    deviations = {claim: "declared" for claim in ("rope.neox", "logits.ordering", "logits.snapshot")}
+    deviations = {claim: "declared" for claim in ("rope.neox@tiny", "logits.ordering", "logits.snapshot")}
+    deviations["rope.neox-bit-for-bit@smollm2"] = "declared for another checkpoint"
 """
 
 EXPECTED = {
@@ -76,6 +81,7 @@ EXPECTED = {
     "bytes.dequantize": "undecided",
     "logits.f32": "error",
     "rope.neox": "deviation",
+    "rope.neox-bit-for-bit": "fail",
     "logits.ordering": "fail",
     "logits.snapshot": "error",
 }
@@ -106,6 +112,6 @@ def test_the_summary_shows_figures_reasons_and_reproductions(run: pytest.RunResu
             "*no Metal",
             "  pytest test_module.py::test_fail --checkpoint=tiny",
             "  pytest 'test_module.py::test_stale_deviation*' --checkpoint=tiny --impl=deviating:Deviating",
-            "deviating: 0 pass, 1 fail, 1 deviation, 0 not offered, 0 hardware absent, 0 undecided, 1 error",
+            "deviating: 0 pass, 2 fail, 1 deviation, 0 not offered, 0 hardware absent, 0 undecided, 1 error",
         ]
     )
