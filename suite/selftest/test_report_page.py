@@ -69,8 +69,8 @@ def test_it_is_well_formed_and_refers_to_nothing_outside_itself(page: str) -> No
 def test_its_sections_stand_in_the_order_that_a_reader_asks(page: str) -> None:
     assert re.findall(r"<h2>(.*?)</h2>", page) == [
         "What was tested",
-        "Claims",
         "Failures and errors",
+        "Claims",
         "Declared deviations",
         "Figures beside the article's",
         "Plots",
