@@ -66,7 +66,8 @@ def _conversion_benchmark(checkpoint: Path, scratch: Path, recipe: str) -> Bench
 def _audit_benchmarks(checkpoint: Path, scratch: Path) -> Iterator[Benchmark]:
     """The audit of a file with all its metadata, beside what a user may have taken for one."""
     file, copy = str(scratch / "full.gguf"), str(scratch / "copy.gguf")
-    subprocess.run([sys.executable, "-m", "impl", "convert", str(checkpoint), file, "--recipe", "q8_0"], check=True)
+    convert = [sys.executable, "-m", "impl", "convert", str(checkpoint), file, "--recipe", "q8_0"]
+    subprocess.run(convert, check=True, stdout=subprocess.DEVNULL)
     shutil.copyfile(file, copy)
     audit = ["-m", "suite", "audit", file, "--source", str(checkpoint)]
     yield Benchmark("audit of the q8_0 file", audit, seconds=5, peak_bytes=500e6, interval=SHORT)
