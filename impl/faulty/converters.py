@@ -121,23 +121,6 @@ class IgnoredRecipe(Reference):
         super().convert(checkpoint, output, "q4_0", metadata)
 
 
-class IgnoredImportance(Reference):
-    """Takes an importance matrix and quantizes without it."""
-
-    name = "ignored-importance"
-
-    def convert(
-        self,
-        checkpoint: Path,
-        output: Path,
-        recipe: str,
-        metadata: Metadata = "full",
-        importance: Path | None = None,
-    ) -> None:
-        """Convert as if there were no matrix."""
-        super().convert(checkpoint, output, recipe, metadata)
-
-
 class PartialFiles(Reference):
     """Leaves half a file behind when it fails."""
 

@@ -123,9 +123,10 @@ class OverflowingScale(FaultyQuantizer):
 
 
 class NoImportance(Reference):
-    """Quantizes without regard to importance."""
+    """Quantizes without regard to importance, alone and in its converter."""
 
     name = "no-importance"
+    steps = Steps(quantize=lambda weight, type, importance=None: quantize(weight, type))
 
     def quantize(
         self, weight: NDArray[np.float32], type: str, importance: NDArray[np.float32] | None = None
