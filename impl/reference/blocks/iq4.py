@@ -3,11 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from impl.reference.blocks.arithmetic import ZERO, as_float16, clamped, compiled, nearest, reciprocal
+from impl.reference.blocks.arithmetic import ONE, ZERO, as_float16, clamped, compiled, nearest, reciprocal
 from impl.reference.blocks.block_format import BlockFormat
-from impl.reference.blocks.lanes import LANES, extremes, into_lanes
+from impl.reference.blocks.lanes import LANES, Lanes, extremes, lanes, load, store, where
 from impl.reference.blocks.packing import pack_nibbles, unpack_nibbles
-from impl.reference.blocks.scale_search import SCALE, VANISHING, keep_better_scale
+from impl.reference.blocks.scale_search import VANISHING, better_fit, fit_of
+from impl.reference.blocks.transposition import choose_from, into_lanes, room_for_lanes
 from impl.reference.blocks.weighting import weights_from_groups
 
 VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float32)
@@ -86,17 +87,17 @@ def _weights(rows: NDArray[np.float32], importance: NDArray[np.float32] | None, 
 
 
 def _fit_scale_to_values(x: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    scale = np.empty(len(x), np.float32)
+    scale = room_for_lanes(len(x))
     _search_scale(x, weights, scale)
-    return scale
+    return scale[: len(x)]
 
 
 @compiled
-def _value_below(x: np.float32) -> np.float32:
+def _value_below(x: Lanes) -> Lanes:
     """The value nearest to ``x``; from a midpoint up, the larger one."""
-    value = VALUES[0]
+    value = lanes(VALUES[0])
     for i in range(15):
-        value += GAPS[i] if x >= MIDPOINTS[i] else ZERO
+        value += where(x >= MIDPOINTS[i], GAPS[i], ZERO)
     return value
 
 
@@ -108,32 +109,33 @@ def _search_scale(x: NDArray[np.float32], weights: NDArray[np.float32], scale: N
     """
     v = np.empty((32, LANES), np.float32)
     w = np.empty((32, LANES), np.float32)
-    inverse = np.empty(LANES, np.float32)
-    sum_xq = np.empty(LANES, np.float32)
-    sum_qq = np.empty(LANES, np.float32)
-    best = np.zeros((3, LANES), np.float32)
-    kept = np.zeros((3, LANES), np.float32)
+    chosen = np.empty(LANES, np.intp)
     for start in range(0, x.shape[0], LANES):
-        filled = into_lanes(x, start, v)
-        into_lanes(weights, start, w)
+        choose_from(start, x.shape[0], chosen)
+        into_lanes(x, chosen, v)
+        into_lanes(weights, chosen, w)
         extreme = extremes(v)
-        for attempt in range(-ATTEMPTS - 1, ATTEMPTS + 1):
-            first = attempt < -ATTEMPTS
-            for lane in range(v.shape[1]):
-                # First the extreme takes the largest value's place with its own sign, then with the other.
-                plain = np.float32(1) / (-extreme[lane] / VALUES[0])
-                inverse[lane] = plain if first else (np.float32(attempt) + VALUES[0]) / extreme[lane]
-                sum_xq[lane] = ZERO
-                sum_qq[lane] = ZERO
-            for i in range(32):
-                for lane in range(v.shape[1]):
-                    value = _value_below(inverse[lane] * v[i, lane])
-                    sum_xq[lane] += w[i, lane] * value * v[i, lane]
-                    sum_qq[lane] += w[i, lane] * value * value
-            keep_better_scale(first, sum_xq, sum_qq, inverse, best, kept)
-            best, kept = kept, best
-        for lane in range(filled):
-            scale[start + lane] = ZERO if abs(extreme[lane]) < VANISHING else best[SCALE, lane]
+        # First the extreme takes the largest value's place with its own sign, then with the other.
+        inverse = ONE / (-extreme / VALUES[0])
+        sum_xq, sum_qq = _sum_values(v, w, inverse)
+        best = fit_of(sum_xq, sum_qq, inverse)
+        for attempt in range(-ATTEMPTS, ATTEMPTS + 1):
+            inverse = (np.float32(attempt) + VALUES[0]) / extreme
+            sum_xq, sum_qq = _sum_values(v, w, inverse)
+            best = better_fit(sum_xq, sum_qq, inverse, best)
+        store(where(abs(extreme) < VANISHING, ZERO, best.scale), scale, start // LANES)
+
+
+@compiled
+def _sum_values(v: NDArray[np.float32], w: NDArray[np.float32], inverse: Lanes) -> tuple[Lanes, Lanes]:
+    """The weighted sums of values times x, and of squares of values."""
+    sum_xq = sum_qq = lanes(ZERO)
+    for i in range(v.shape[0]):
+        x, weight = load(v, i), load(w, i)
+        value = _value_below(inverse * x)
+        sum_xq += weight * value * x
+        sum_qq += weight * value * value
+    return sum_xq, sum_qq
 
 
 @compiled

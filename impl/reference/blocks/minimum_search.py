@@ -3,19 +3,45 @@
 The same candidates and the same sums in the same order as there, so that the same pair wins.
 """
 
-from typing import Literal
+import math
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from impl.reference.blocks.arithmetic import ONE, ZERO, clamped, compiled, nearest
-from impl.reference.blocks.lanes import LANES, choose, codes_of, into_lanes
+from impl.reference.blocks.arithmetic import ONE, ZERO, compiled
+from impl.reference.blocks.lanes import LANES, Lanes, held, lanes, load, nearest_integer, store, where
+from impl.reference.blocks.transposition import choose_from, into_lanes, out_of_lanes, room_for_lanes
 
 OwnWeights = Literal["magnitude", "root mean square + magnitude"]
 """How much a weight counts in a search without importance; the root is taken over its block."""
 
-SCALE, INVERSE, ORIGIN, LOW, ERROR = 0, 1, 2, 3, 4
-"""Rows of an attempt, float32[5, lanes]: code = (x - origin) * inverse, x = scale * code + low."""
+
+class Attempt(NamedTuple):
+    """code = (x - origin) * inverse; x = scale * code + low, but for an error."""
+
+    inverse: Lanes
+    origin: Lanes
+    scale: Lanes
+    low: Lanes
+    error: Lanes
+
+
+class Sums(NamedTuple):
+    """Weighted sums of codes, of their squares, and of their products with x."""
+
+    c: Lanes
+    cc: Lanes
+    xc: Lanes
+
+
+class Totals(NamedTuple):
+    """Sums of weights and of weighted x, and the range of x: the lowest, at most 0, and the highest."""
+
+    w: Lanes
+    x: Lanes
+    low: Lanes
+    high: Lanes
 
 
 def fit_scale_and_minimum(
@@ -35,14 +61,14 @@ def fit_scale_and_minimum(
     each x counts by itself. Returns scale and depth (the minimum, never above 0, negated), float32[blocks]
     each, and codes uint8[blocks, size].
     """
-    scale, depth = np.empty(len(x), np.float32), np.empty(len(x), np.float32)
+    scale, depth = room_for_lanes(len(x)), room_for_lanes(len(x))
     codes = np.empty(x.shape, np.uint8)
     candidates = np.float32(first_step) + np.float32(step) * np.arange(steps + 1, dtype=np.float32)
     given = np.empty((0, 0), np.float32) if isinstance(weights, str) else weights
     with_root = weights == "root mean square + magnitude" if isinstance(weights, str) else False
     divisors = candidates + np.float32(last)
-    _fit_scale_and_minimum(x, given, with_root, np.int32(last), divisors, absolute, scale, depth, codes)
-    return scale, depth, codes
+    _fit_scale_and_minimum(x, given, with_root, np.float32(last), divisors, absolute, scale, depth, codes)
+    return scale[: len(x)], depth[: len(x)], codes
 
 
 @compiled
@@ -50,7 +76,7 @@ def _fit_scale_and_minimum(
     x: NDArray[np.float32],
     weights: NDArray[np.float32],
     with_root: bool,
-    last: np.int32,
+    last: np.float32,
     divisors: NDArray[np.float32],
     absolute: bool,
     scale: NDArray[np.float32],
@@ -60,168 +86,127 @@ def _fit_scale_and_minimum(
     size = x.shape[1]
     v = np.empty((size, LANES), np.float32)
     w = np.empty((size, LANES), np.float32)
-    tried_codes = np.empty((size, LANES), np.float32)
-    sum_w = np.empty(LANES, np.float32)
-    sum_x = np.empty(LANES, np.float32)
-    sum_l = np.empty(LANES, np.float32)
-    sum_ll = np.empty(LANES, np.float32)
-    sum_xl = np.empty(LANES, np.float32)
-    determinant = np.empty(LANES, np.float32)
-    better = np.empty(LANES, np.float32)
-    tried = np.zeros((5, LANES), np.float32)
-    best = np.zeros((5, LANES), np.float32)
-    kept = np.zeros((5, LANES), np.float32)
+    tried = np.empty((size, LANES), np.float32)
+    chosen = np.empty(LANES, np.intp)
     for start in range(0, x.shape[0], LANES):
-        filled = into_lanes(x, start, v)
+        choose_from(start, x.shape[0], chosen)
+        into_lanes(x, chosen, v)
         if weights.size:
-            into_lanes(weights, start, w)
+            into_lanes(weights, chosen, w)
         else:
             _weigh_by_magnitude(v, with_root, w)
-        best[LOW], high = _span(v, w, sum_w, sum_x)
-        for attempt in range(-1, divisors.shape[0]):
-            divisor = np.float32(last) if attempt < 0 else divisors[attempt]
-            for lane in range(LANES):
-                tried[ORIGIN, lane] = best[LOW, lane]
-                tried[INVERSE, lane] = divisor / (high[lane] - best[LOW, lane])
-            _codes_and_sums(v, w, tried[ORIGIN], tried[INVERSE], last, tried_codes, sum_l, sum_ll, sum_xl)
-            if attempt < 0:
-                for lane in range(LANES):
-                    tried[SCALE, lane] = ONE / tried[INVERSE, lane]
-                    tried[LOW, lane] = best[LOW, lane]
-            else:
-                _solve(sum_w, sum_x, sum_l, sum_ll, sum_xl, tried[SCALE], tried[LOW], determinant)
-            if absolute:
-                _absolute_errors(v, w, tried_codes, tried[SCALE], tried[LOW], tried[ERROR])
-            else:
-                _squared_errors(v, w, tried_codes, tried[SCALE], tried[LOW], tried[ERROR])
-            for lane in range(LANES):
-                smaller = (determinant[lane] > ZERO) & (tried[ERROR, lane] < best[ERROR, lane])
-                better[lane] = ONE if smaller or attempt < 0 else ZERO
-            for row in range(len(best)):
-                choose(better, tried[row], best[row], kept[row])
-            # The next attempt divides the range above the minimum kept here.
-            best, kept = kept, best
-        for lane in range(filled):
-            scale[start + lane] = best[SCALE, lane]
-            depth[start + lane] = -best[LOW, lane]
-        codes_of(x, start, best[INVERSE], best[ORIGIN], np.int32(0), last, codes)
+        best = _search(v, w, last, divisors, absolute, tried)
+        for i in range(size):
+            store(_code(load(v, i), best.origin, best.inverse, last), tried, i)
+        out_of_lanes(tried, chosen, codes)
+        store(best.scale, scale, start // LANES)
+        store(-best.low, depth, start // LANES)
+
+
+@compiled
+def _search(
+    v: NDArray[np.float32],
+    w: NDArray[np.float32],
+    last: np.float32,
+    divisors: NDArray[np.float32],
+    absolute: bool,
+    codes: NDArray[np.float32],
+) -> Attempt:
+    """The best attempt; ``codes`` is room for one."""
+    totals = _totals(v, w)
+    inverse = last / (totals.high - totals.low)
+    _codes_and_sums(v, w, totals.low, inverse, last, codes)
+    scale = ONE / inverse
+    best = Attempt(inverse, totals.low, scale, totals.low, _error(v, w, codes, scale, totals.low, absolute))
+    for i in range(divisors.size):
+        # Each attempt divides the range above the best minimum so far.
+        inverse = divisors[i] / (totals.high - best.low)
+        sums = _codes_and_sums(v, w, best.low, inverse, last, codes)
+        determinant, scale, low = _solve(totals, sums)
+        error = _error(v, w, codes, scale, low, absolute)
+        better = (determinant > ZERO) & (error < best.error)
+        best = Attempt(
+            where(better, inverse, best.inverse),
+            where(better, best.low, best.origin),
+            where(better, scale, best.scale),
+            where(better, low, best.low),
+            where(better, error, best.error),
+        )
+    return best
 
 
 @compiled
 def _weigh_by_magnitude(v: NDArray[np.float32], with_root: bool, w: NDArray[np.float32]) -> None:
-    """w = |v|, above the root of the mean square of the lane's block where that is asked for."""
-    root = np.zeros(v.shape[1], np.float32)
+    """w = |v|, above the root of the mean square of the block where that is asked for."""
+    squares = lanes(ZERO)
     if with_root:
         for i in range(v.shape[0]):
-            for lane in range(v.shape[1]):
-                root[lane] += v[i, lane] * v[i, lane]
-        for lane in range(v.shape[1]):
-            root[lane] = np.sqrt(root[lane] / np.float32(v.shape[0]))
+            squares += load(v, i) * load(v, i)
+    root = math.sqrt(squares / np.float32(v.shape[0]))
     for i in range(v.shape[0]):
-        for lane in range(v.shape[1]):
-            w[i, lane] = root[lane] + abs(v[i, lane])
+        store(root + abs(load(v, i)), w, i)
 
 
 @compiled
-def _span(
-    v: NDArray[np.float32], w: NDArray[np.float32], sum_w: NDArray[np.float32], sum_x: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Each lane's lowest value, at most 0, and its highest; its sums of weights and of weighted values."""
-    low, lower = v[0].copy(), np.empty(v.shape[1], np.float32)
-    high, higher = v[0].copy(), np.empty(v.shape[1], np.float32)
-    for lane in range(v.shape[1]):
-        sum_w[lane] = w[0, lane]
-        sum_x[lane] = w[0, lane] * v[0, lane]
+def _totals(v: NDArray[np.float32], w: NDArray[np.float32]) -> Totals:
+    low = high = load(v, 0)
+    sum_w = load(w, 0)
+    sum_x = sum_w * low
     for i in range(1, v.shape[0]):
-        for lane in range(v.shape[1]):
-            x, lowest, highest = v[i, lane], low[lane], high[lane]
-            lower[lane] = x if x < lowest else lowest
-            higher[lane] = x if x > highest else highest
-        low, lower = lower, low
-        high, higher = higher, high
-        for lane in range(v.shape[1]):
-            sum_w[lane] += w[i, lane]
-            sum_x[lane] += w[i, lane] * v[i, lane]
-    for lane in range(v.shape[1]):
-        lowest = low[lane]
-        lower[lane] = ZERO if lowest > ZERO else lowest
-    return lower, high
+        x, weight = load(v, i), load(w, i)
+        low, high = where(x < low, x, low), where(x > high, x, high)
+        sum_w += weight
+        sum_x += weight * x
+    return Totals(sum_w, sum_x, where(low > ZERO, ZERO, low), high)
+
+
+@compiled
+def _code(x: Lanes, origin: Lanes, inverse: Lanes, last: np.float32) -> Lanes:
+    return held(nearest_integer(inverse * (x - origin)), ZERO, last)
 
 
 @compiled
 def _codes_and_sums(
     v: NDArray[np.float32],
     w: NDArray[np.float32],
-    low: NDArray[np.float32],
-    inverse: NDArray[np.float32],
-    last: np.int32,
+    origin: Lanes,
+    inverse: Lanes,
+    last: np.float32,
     codes: NDArray[np.float32],
-    sum_l: NDArray[np.float32],
-    sum_ll: NDArray[np.float32],
-    sum_xl: NDArray[np.float32],
-) -> None:
-    """Each lane's codes, and its weighted sums of them, of their squares and of their products with x."""
-    sum_l[:] = ZERO
-    sum_ll[:] = ZERO
-    sum_xl[:] = ZERO
+) -> Sums:
+    sum_c = sum_cc = sum_xc = lanes(ZERO)
     for i in range(v.shape[0]):
-        for lane in range(v.shape[1]):
-            x, weight = v[i, lane], w[i, lane]
-            code = np.float32(clamped(nearest(inverse[lane] * (x - low[lane])), 0, last))
-            codes[i, lane] = code
-            sum_l[lane] += weight * code
-            sum_ll[lane] += weight * code * code
-            sum_xl[lane] += weight * code * x
+        x, weight = load(v, i), load(w, i)
+        code = _code(x, origin, inverse, last)
+        store(code, codes, i)
+        sum_c += weight * code
+        sum_cc += weight * code * code
+        sum_xc += weight * code * x
+    return Sums(sum_c, sum_cc, sum_xc)
 
 
 @compiled
-def _solve(
-    sum_w: NDArray[np.float32],
-    sum_x: NDArray[np.float32],
-    sum_l: NDArray[np.float32],
-    sum_ll: NDArray[np.float32],
-    sum_xl: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    low: NDArray[np.float32],
-    determinant: NDArray[np.float32],
-) -> None:
-    """The least-squares scale and minimum of each lane, the minimum held at 0."""
-    for lane in range(sum_w.shape[0]):
-        d = sum_w[lane] * sum_ll[lane] - sum_l[lane] * sum_l[lane]
-        free_scale = (sum_w[lane] * sum_xl[lane] - sum_x[lane] * sum_l[lane]) / d
-        free_low = (sum_ll[lane] * sum_x[lane] - sum_l[lane] * sum_xl[lane]) / d
-        determinant[lane] = d
-        scale[lane] = sum_xl[lane] / sum_ll[lane] if free_low > ZERO else free_scale
-        low[lane] = ZERO if free_low > ZERO else free_low
+def _solve(totals: Totals, sums: Sums) -> tuple[Lanes, Lanes, Lanes]:
+    """The determinant, and the least-squares scale and minimum, the latter held at 0."""
+    determinant = totals.w * sums.cc - sums.c * sums.c
+    scale = (totals.w * sums.xc - totals.x * sums.c) / determinant
+    low = (sums.cc * totals.x - sums.c * sums.xc) / determinant
+    above = low > ZERO
+    return determinant, where(above, sums.xc / sums.cc, scale), where(above, ZERO, low)
 
 
 @compiled
-def _squared_errors(
+def _error(
     v: NDArray[np.float32],
     w: NDArray[np.float32],
     codes: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    low: NDArray[np.float32],
-    error: NDArray[np.float32],
-) -> None:
-    error[:] = ZERO
+    scale: Lanes,
+    low: Lanes,
+    absolute: bool,
+) -> Lanes:
+    """The weighted sum of squares of scale * code + low - x, or of its magnitudes."""
+    error = lanes(ZERO)
     for i in range(v.shape[0]):
-        for lane in range(v.shape[1]):
-            miss = scale[lane] * codes[i, lane] + low[lane] - v[i, lane]
-            error[lane] += w[i, lane] * (miss * miss)
-
-
-@compiled
-def _absolute_errors(
-    v: NDArray[np.float32],
-    w: NDArray[np.float32],
-    codes: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    low: NDArray[np.float32],
-    error: NDArray[np.float32],
-) -> None:
-    error[:] = ZERO
-    for i in range(v.shape[0]):
-        for lane in range(v.shape[1]):
-            miss = scale[lane] * codes[i, lane] + low[lane] - v[i, lane]
-            error[lane] += w[i, lane] * abs(miss)
+        miss = scale * load(codes, i) + low - load(v, i)
+        error += load(w, i) * (abs(miss) if absolute else miss * miss)
+    return error

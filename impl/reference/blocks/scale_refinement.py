@@ -3,147 +3,143 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from impl.reference.blocks.arithmetic import ZERO, clamped, compiled, nearest
-from impl.reference.blocks.lanes import LANES, extremes
-from impl.reference.blocks.scale_search import VANISHING
+from impl.reference.blocks.arithmetic import ONE, ZERO, compiled
+from impl.reference.blocks.lanes import LANES, extremes, held, lanes, load, nearest_integer, store, where
+from impl.reference.blocks.scale_search import VANISHING, level_of
+from impl.reference.blocks.transposition import into_lanes, out_of_lanes
 
 ROUNDS = 5
+GROUPS = 4
+"""So many times ``LANES`` blocks take turns that the division for one need not wait for that for another."""
 
 
 def refine_scale(x: NDArray[np.float32], zero: int) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """As ``fit_scale`` with weights x², but moving one code at a time while that helps, five rounds at most."""
     scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
-    _refine_scale(x, np.int32(zero), scale, codes)
+    _refine_scale(x, np.float32(zero), scale, codes)
     return scale, codes
 
 
 @compiled
-def _refine_scale(x: NDArray[np.float32], zero: np.int32, scale: NDArray[np.float32], codes: NDArray[np.uint8]) -> None:
-    sums = np.empty((x.shape[0], 2), np.float32)
+def _refine_scale(
+    x: NDArray[np.float32], zero: np.float32, scale: NDArray[np.float32], codes: NDArray[np.uint8]
+) -> None:
+    sums = np.empty((2, x.shape[0]), np.float32)
     # A fifth of the blocks of normal values change in the first round, a twentieth in the second.
     changing = np.arange(x.shape[0])
     for turn in range(ROUNDS):
-        changing = changing[: _move_codes(x, changing, zero, turn == 0, sums, scale, codes)]
+        changing = changing[: _move_codes(x, changing, zero, turn == 0, sums, codes)]
+    for block in range(x.shape[0]):
+        scale[block] = sums[0, block] / sums[1, block] if sums[1, block] > ZERO else ZERO
 
 
 @compiled
 def _move_codes(
     x: NDArray[np.float32],
     changing: NDArray[np.intp],
-    zero: np.int32,
+    zero: np.float32,
     first: bool,
     sums: NDArray[np.float32],
-    scale: NDArray[np.float32],
     codes: NDArray[np.uint8],
 ) -> int:
     """One round over the blocks ``changing``, which then begins with those that changed; returns how many did.
 
-    ``first`` starts from the codes that an extreme gives. ``sums`` are float32[blocks, 2], those of weighted x *
+    ``first`` starts from the codes that an extreme gives. ``sums`` are float32[2, blocks], those of weighted x *
     level and of weighted squares of levels.
     """
-    size, kept = x.shape[1], 0
-    v, levels = np.empty((size, LANES), np.float32), np.empty((size, LANES), np.float32)
-    sum_xl, sum_ll = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
-    moves, extreme = np.empty(LANES, np.float32), np.ones(LANES, np.float32)
-    for start in range(0, changing.size, LANES):
-        blocks = changing[start : start + LANES]
-        _into_lanes(x, blocks, v)
-        if first:
-            extreme = extremes(v)
-            _levels_and_sums(v, np.float32(-zero) / extreme, zero, levels, sum_xl, sum_ll)
-        else:
-            _resume(sums, codes, blocks, zero, levels, sum_xl, sum_ll)
-        moves[:] = ZERO
-        for i in range(size):
-            _move_level(v[i], zero, levels[i], sum_xl, sum_ll, moves)
-        for lane in range(blocks.size):
-            block = blocks[lane]
-            vanishing = abs(extreme[lane]) < VANISHING
-            sums[block, 0], sums[block, 1] = sum_xl[lane], sum_ll[lane]
-            scale[block] = sum_xl[lane] / sum_ll[lane] if sum_ll[lane] > ZERO and not vanishing else ZERO
-            for i in range(size):
-                codes[block, i] = np.uint8(np.int32(levels[i, lane]) + zero)
-            if vanishing:
-                codes[block] = np.uint8(0)
+    size, together, kept = x.shape[1], GROUPS * LANES, 0
+    v, levels = np.empty((GROUPS, size, LANES), np.float32), np.empty((GROUPS, size, LANES), np.float32)
+    sum_xl, sum_ll, moved = (
+        np.empty(together, np.float32),
+        np.empty(together, np.float32),
+        np.empty(together, np.float32),
+    )
+    chosen = np.empty(together, np.intp)
+    for start in range(0, changing.size, together):
+        for lane in range(together):
+            chosen[lane] = changing[min(start + lane, changing.size - 1)]
+        for group in range(GROUPS):
+            of_group = slice(group * LANES, (group + 1) * LANES)
+            into_lanes(x, chosen[of_group], v[group])
+            if first:
+                _start(v[group], zero, levels[group], sum_xl[of_group], sum_ll[of_group])
+            else:
+                into_lanes(codes, chosen[of_group], levels[group])
+                _add(levels[group], -zero)
+        if not first:
+            for lane in range(together):
+                sum_xl[lane], sum_ll[lane] = sums[0, chosen[lane]], sums[1, chosen[lane]]
+        _move_levels(v, zero, levels, sum_xl, sum_ll, moved)
+        for group in range(GROUPS):
+            _add(levels[group], zero)
+            out_of_lanes(levels[group], chosen[group * LANES : (group + 1) * LANES], codes)
+        for lane in range(together):
+            sums[0, chosen[lane]], sums[1, chosen[lane]] = sum_xl[lane], sum_ll[lane]
+        for lane in range(min(together, changing.size - start)):
             # Without a branch, which would be mispredicted as often as not.
-            changing[kept] = block
-            kept += np.intp((moves[lane] > ZERO) & (not vanishing))
+            changing[kept] = chosen[lane]
+            kept += np.intp(moved[lane] > ZERO)
     return kept
 
 
 @compiled
-def _into_lanes(x: NDArray[np.float32], blocks: NDArray[np.intp], lanes: NDArray[np.float32]) -> None:
-    """Transpose the ``blocks`` of float32[n, size] into float32[size, LANES]; lanes beyond them are 0."""
-    if blocks.size < LANES:
-        lanes[:] = ZERO
-    for lane in range(blocks.size):
-        for i in range(x.shape[1]):
-            lanes[i, lane] = x[blocks[lane], i]
-
-
-@compiled
-def _resume(
-    sums: NDArray[np.float32],
-    codes: NDArray[np.uint8],
-    blocks: NDArray[np.intp],
-    zero: np.int32,
-    levels: NDArray[np.float32],
-    sum_xl: NDArray[np.float32],
-    sum_ll: NDArray[np.float32],
-) -> None:
-    """Levels and sums of ``blocks`` as the round before left them."""
-    for lane in range(blocks.size):
-        sum_xl[lane], sum_ll[lane] = sums[blocks[lane]]
-        for i in range(levels.shape[0]):
-            levels[i, lane] = np.float32(np.int32(codes[blocks[lane], i]) - zero)
-
-
-@compiled
-def _levels_and_sums(
+def _start(
     v: NDArray[np.float32],
-    inverse: NDArray[np.float32],
-    zero: np.int32,
+    zero: np.float32,
     levels: NDArray[np.float32],
     sum_xl: NDArray[np.float32],
     sum_ll: NDArray[np.float32],
 ) -> None:
-    """Levels x * inverse, and their sums, weighted by x²."""
-    sum_xl[:] = ZERO
-    sum_ll[:] = ZERO
+    """Levels from the extreme, and their sums, weighted by x²; a vanishing block becomes zeros with codes 0."""
+    extreme = extremes(v)
+    vanishing, inverse = abs(extreme) < VANISHING, -zero / extreme
+    xl = ll = lanes(ZERO)
     for i in range(v.shape[0]):
-        for lane in range(v.shape[1]):
-            x = v[i, lane]
-            level = np.float32(clamped(nearest(inverse[lane] * x), -zero, zero - 1))
-            levels[i, lane] = level
-            sum_xl[lane] += x * x * x * level
-            sum_ll[lane] += x * x * level * level
+        x = where(vanishing, ZERO, load(v, i))
+        level = where(vanishing, -zero, level_of(x, inverse, zero))
+        store(x, v, i)
+        store(level, levels, i)
+        xl += x * x * x * level
+        ll += x * x * level * level
+    store(xl, sum_xl, 0)
+    store(ll, sum_ll, 0)
 
 
 @compiled
-def _move_level(
-    x: NDArray[np.float32],
-    zero: np.int32,
+def _add(levels: NDArray[np.float32], number: np.float32) -> None:
+    for i in range(levels.shape[0]):
+        store(load(levels, i) + number, levels, i)
+
+
+@compiled
+def _move_levels(
+    v: NDArray[np.float32],
+    zero: np.float32,
     levels: NDArray[np.float32],
     sum_xl: NDArray[np.float32],
     sum_ll: NDArray[np.float32],
-    moves: NDArray[np.float32],
+    moved: NDArray[np.float32],
 ) -> None:
-    """In each lane, give one weight the level that suits all others best, if the whole gains by it.
+    """Give each weight in turn the level that suits all others best, if the whole gains by it.
 
-    ``moves`` adds up how far levels moved.
+    ``v`` and ``levels`` are float32[groups, size, LANES], the others float32[groups * LANES]; ``moved`` becomes
+    1 for a block in which a level moved, else 0.
     """
-    for lane in range(x.shape[0]):
-        value, old, xl, ll = x[lane], levels[lane], sum_xl[lane], sum_ll[lane]
-        weight = value * value
-        other_xl = xl - weight * value * old
-        other_ll = ll - weight * old * old
-        new = np.float32(clamped(nearest(value * other_ll / other_xl), -zero, zero - 1))
-        new_xl = other_xl + weight * value * new
-        new_ll = other_ll + weight * new * new
-        gains = new_xl * new_xl * ll > xl * xl * new_ll
-        better = (other_xl > ZERO) & (new != old) & (new_ll > ZERO) & gains
-        chosen = new if better else old
-        levels[lane] = chosen
-        sum_xl[lane] = new_xl if better else xl
-        sum_ll[lane] = new_ll if better else ll
-        moves[lane] += abs(chosen - old)
+    size = v.shape[1]
+    moved[:] = ZERO
+    for i in range(size):
+        for group in range(GROUPS):
+            value, old = load(v, group * size + i), load(levels, group * size + i)
+            xl, ll = load(sum_xl, group), load(sum_ll, group)
+            weight = value * value
+            other_xl = xl - weight * value * old
+            other_ll = ll - weight * old * old
+            new = held(nearest_integer(value * other_ll / other_xl), -zero, zero - ONE)
+            new_xl = other_xl + weight * value * new
+            new_ll = other_ll + weight * new * new
+            gains = new_xl * new_xl * ll > xl * xl * new_ll
+            better = (other_xl > ZERO) & (new != old) & (new_ll > ZERO) & gains
+            store(where(better, new, old), levels, group * size + i)
+            store(where(better, new_xl, xl), sum_xl, group)
+            store(where(better, new_ll, ll), sum_ll, group)
+            store(where(better, ONE, load(moved, group)), moved, group)

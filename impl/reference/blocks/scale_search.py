@@ -3,17 +3,28 @@
 The same candidates and the same sums in the same order as there, so that the same scale wins.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from impl.reference.blocks.arithmetic import ZERO, clamped, compiled, nearest
-from impl.reference.blocks.lanes import LANES, codes_of, extremes, into_lanes
+from impl.reference.blocks.arithmetic import ONE, ZERO, compiled
+from impl.reference.blocks.lanes import LANES, Lanes, extremes, held, lanes, load, nearest_integer, store, where
+from impl.reference.blocks.transposition import choose_from, into_lanes, out_of_lanes, room_for_lanes
 
 VANISHING = np.float32(1e-15)
 """A block whose largest magnitude is below this counts as all zeros."""
 TENTH = np.float32(0.1)
-GAIN, SCALE, INVERSE = 0, 1, 2
-"""Rows of what is kept of the best attempt so far, float32[3, lanes]."""
+MOVES = 9
+"""How many tenths the divisor is moved down and up."""
+
+
+class Fit(NamedTuple):
+    """The least-squares scale for the levels that x * ``inverse`` gives; ``gain`` is what it takes off the error."""
+
+    gain: Lanes
+    scale: Lanes
+    inverse: Lanes
 
 
 def fit_scale(
@@ -24,83 +35,84 @@ def fit_scale(
     ``x`` and ``weights`` are float32[blocks, size]. Returns float32[blocks] and codes uint8[blocks, size].
     A block whose largest magnitude is below 1e-15 has scale 0 and codes 0.
     """
-    scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
-    _fit_scale(x, weights, np.int32(zero), scale, codes)
-    return scale, codes
+    scale, codes = room_for_lanes(len(x)), np.empty(x.shape, np.uint8)
+    _fit_scale(x, weights, np.float32(zero), scale, codes)
+    return scale[: len(x)], codes
 
 
 @compiled
 def _fit_scale(
     x: NDArray[np.float32],
     weights: NDArray[np.float32],
-    zero: np.int32,
+    zero: np.float32,
     scale: NDArray[np.float32],
     codes: NDArray[np.uint8],
 ) -> None:
     size = x.shape[1]
     v = np.empty((size, LANES), np.float32)
     w = np.empty((size, LANES), np.float32)
-    sum_xl = np.empty(LANES, np.float32)
-    sum_ll = np.empty(LANES, np.float32)
-    inverse = np.empty(LANES, np.float32)
-    best = np.zeros((3, LANES), np.float32)
-    kept = np.zeros((3, LANES), np.float32)
-    no_origin = np.zeros(LANES, np.float32)
+    chosen = np.empty(LANES, np.intp)
     for start in range(0, x.shape[0], LANES):
-        filled = into_lanes(x, start, v)
-        into_lanes(weights, start, w)
+        choose_from(start, x.shape[0], chosen)
+        into_lanes(x, chosen, v)
+        into_lanes(weights, chosen, w)
         extreme = extremes(v)
-        for attempt in range(19):
-            # The plain division comes first; then the divisor moves from -0.9 to 0.9 around it.
-            moved = attempt - 10 if attempt < 10 else attempt - 9
-            divisor = np.float32(zero) + TENTH * np.float32(moved if attempt else 0)
-            for lane in range(LANES):
-                inverse[lane] = -divisor / extreme[lane]
-            _sum_levels(v, w, inverse, zero, sum_xl, sum_ll)
-            keep_better_scale(attempt == 0, sum_xl, sum_ll, inverse, best, kept)
-            best, kept = kept, best
-        codes_of(x, start, best[INVERSE], no_origin, zero, np.int32(2 * zero - 1), codes)
-        for lane in range(filled):
-            vanishing = abs(extreme[lane]) < VANISHING
-            scale[start + lane] = ZERO if vanishing else best[SCALE, lane]
-            if vanishing:
-                codes[start + lane] = np.uint8(0)
+        vanishing = abs(extreme) < VANISHING
+        best = _search(v, w, extreme, zero)
+        for i in range(size):
+            code = level_of(load(v, i), best.inverse, zero) + zero
+            store(where(vanishing, ZERO, code), v, i)
+        out_of_lanes(v, chosen, codes)
+        store(where(vanishing, ZERO, best.scale), scale, start // LANES)
+
+
+@compiled
+def _search(v: NDArray[np.float32], w: NDArray[np.float32], extreme: Lanes, zero: np.float32) -> Fit:
+    inverse = -zero / extreme
+    sum_xl, sum_ll = _sum_levels(v, w, inverse, zero)
+    best = fit_of(sum_xl, sum_ll, inverse)
+    for moved in range(-MOVES, MOVES + 1):
+        if moved:
+            inverse = -(zero + TENTH * np.float32(moved)) / extreme
+            sum_xl, sum_ll = _sum_levels(v, w, inverse, zero)
+            best = better_fit(sum_xl, sum_ll, inverse, best)
+    return best
+
+
+@compiled
+def level_of(x: Lanes, inverse: Lanes, zero: np.float32) -> Lanes:
+    """x * inverse as a whole number from -zero to zero - 1."""
+    return held(nearest_integer(inverse * x), -zero, zero - ONE)
 
 
 @compiled
 def _sum_levels(
-    v: NDArray[np.float32],
-    w: NDArray[np.float32],
-    inverse: NDArray[np.float32],
-    zero: np.int32,
-    sum_xl: NDArray[np.float32],
-    sum_ll: NDArray[np.float32],
-) -> None:
-    """Each lane's weighted sums of its levels times x, and of the squares of its levels."""
-    sum_xl[:] = ZERO
-    sum_ll[:] = ZERO
+    v: NDArray[np.float32], w: NDArray[np.float32], inverse: Lanes, zero: np.float32
+) -> tuple[Lanes, Lanes]:
+    """The weighted sums of levels times x, and of squares of levels."""
+    sum_xl = sum_ll = lanes(ZERO)
     for i in range(v.shape[0]):
-        for lane in range(v.shape[1]):
-            x, weight = v[i, lane], w[i, lane]
-            level = np.float32(clamped(nearest(inverse[lane] * x), -zero, zero - 1))
-            sum_xl[lane] += weight * x * level
-            sum_ll[lane] += weight * level * level
+        x, weight = load(v, i), load(w, i)
+        level = level_of(x, inverse, zero)
+        sum_xl += weight * x * level
+        sum_ll += weight * level * level
+    return sum_xl, sum_ll
 
 
 @compiled
-def keep_better_scale(
-    first: bool,
-    sum_xl: NDArray[np.float32],
-    sum_ll: NDArray[np.float32],
-    inverse: NDArray[np.float32],
-    best: NDArray[np.float32],
-    kept: NDArray[np.float32],
-) -> None:
-    """Into ``kept``, in each lane: the least-squares scale of these sums if it gains, else ``best``."""
-    for lane in range(sum_xl.shape[0]):
-        xl, ll = sum_xl[lane], sum_ll[lane]
-        scale = xl / ll if ll != ZERO else ZERO
-        better = first | ((ll > ZERO) & (xl * xl > best[GAIN, lane] * ll))
-        kept[GAIN, lane] = scale * xl if better else best[GAIN, lane]
-        kept[SCALE, lane] = scale if better else best[SCALE, lane]
-        kept[INVERSE, lane] = inverse[lane] if better else best[INVERSE, lane]
+def fit_of(sum_xl: Lanes, sum_ll: Lanes, inverse: Lanes) -> Fit:
+    """The fit for the weighted sums of levels times x and of squares of levels; scale 0 without any level."""
+    scale = where(sum_ll == ZERO, ZERO, sum_xl / sum_ll)
+    return Fit(scale * sum_xl, scale, inverse)
+
+
+@compiled
+def better_fit(sum_xl: Lanes, sum_ll: Lanes, inverse: Lanes, best: Fit) -> Fit:
+    """The fit for these sums where it gains more than ``best``, else that."""
+    tried = fit_of(sum_xl, sum_ll, inverse)
+    better = (sum_ll > ZERO) & (sum_xl * sum_xl > best.gain * sum_ll)
+    return Fit(
+        where(better, tried.gain, best.gain),
+        where(better, tried.scale, best.scale),
+        where(better, tried.inverse, best.inverse),
+    )
