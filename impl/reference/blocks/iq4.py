@@ -8,7 +8,7 @@ from impl.reference.blocks.block_format import BlockFormat
 from impl.reference.blocks.lanes import LANES, Lanes, extremes, lanes, load, store, where
 from impl.reference.blocks.packing import pack_nibbles, unpack_nibbles
 from impl.reference.blocks.scale_search import VANISHING, better_fit, fit_of
-from impl.reference.blocks.transposition import choose_from, into_lanes, room_for_lanes
+from impl.reference.blocks.transposition import choose, into_lanes, room_for_lanes
 from impl.reference.blocks.weighting import weights_from_groups
 
 VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float32)
@@ -109,9 +109,9 @@ def _search_scale(x: NDArray[np.float32], weights: NDArray[np.float32], scale: N
     """
     v = np.empty((32, LANES), np.float32)
     w = np.empty((32, LANES), np.float32)
-    chosen = np.empty(LANES, np.intp)
-    for start in range(0, x.shape[0], LANES):
-        choose_from(start, x.shape[0], chosen)
+    blocks, chosen = np.arange(x.shape[0]), np.empty(LANES, np.intp)
+    for start in range(0, blocks.size, LANES):
+        choose(blocks, start, chosen)
         into_lanes(x, chosen, v)
         into_lanes(weights, chosen, w)
         extreme = extremes(v)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from impl.reference.blocks.arithmetic import ONE, ZERO, compiled
 from impl.reference.blocks.lanes import LANES, Lanes, held, lanes, load, nearest_integer, store, where
-from impl.reference.blocks.transposition import choose_from, into_lanes, out_of_lanes, room_for_lanes
+from impl.reference.blocks.transposition import choose, into_lanes, out_of_lanes, room_for_lanes
 
 OwnWeights = Literal["magnitude", "root mean square + magnitude"]
 """How much a weight counts in a search without importance; the root is taken over its block."""
@@ -87,9 +87,9 @@ def _fit_scale_and_minimum(
     v = np.empty((size, LANES), np.float32)
     w = np.empty((size, LANES), np.float32)
     tried = np.empty((size, LANES), np.float32)
-    chosen = np.empty(LANES, np.intp)
-    for start in range(0, x.shape[0], LANES):
-        choose_from(start, x.shape[0], chosen)
+    blocks, chosen = np.arange(x.shape[0]), np.empty(LANES, np.intp)
+    for start in range(0, blocks.size, LANES):
+        choose(blocks, start, chosen)
         into_lanes(x, chosen, v)
         if weights.size:
             into_lanes(weights, chosen, w)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from impl.reference.blocks.arithmetic import ONE, ZERO, compiled
 from impl.reference.blocks.lanes import LANES, extremes, held, lanes, load, nearest_integer, store, where
 from impl.reference.blocks.scale_search import VANISHING, level_of
-from impl.reference.blocks.transposition import into_lanes, out_of_lanes
+from impl.reference.blocks.transposition import choose, into_lanes, out_of_lanes
 
 ROUNDS = 5
 GROUPS = 4
@@ -47,38 +47,25 @@ def _move_codes(
     ``first`` starts from the codes that an extreme gives. ``sums`` are float32[2, blocks], those of weighted x *
     level and of weighted squares of levels.
     """
-    size, together, kept = x.shape[1], GROUPS * LANES, 0
+    size, kept = x.shape[1], 0
     v, levels = np.empty((GROUPS, size, LANES), np.float32), np.empty((GROUPS, size, LANES), np.float32)
-    sum_xl, sum_ll, moved = (
-        np.empty(together, np.float32),
-        np.empty(together, np.float32),
-        np.empty(together, np.float32),
-    )
-    chosen = np.empty(together, np.intp)
-    for start in range(0, changing.size, together):
-        for lane in range(together):
-            chosen[lane] = changing[min(start + lane, changing.size - 1)]
+    sum_xl, sum_ll = np.empty((GROUPS, LANES), np.float32), np.empty((GROUPS, LANES), np.float32)
+    chosen, moved = np.empty((GROUPS, LANES), np.intp), np.empty((GROUPS, LANES), np.float32)
+    for start in range(0, changing.size, chosen.size):
         for group in range(GROUPS):
-            of_group = slice(group * LANES, (group + 1) * LANES)
-            into_lanes(x, chosen[of_group], v[group])
+            choose(changing, start + group * LANES, chosen[group])
+            into_lanes(x, chosen[group], v[group])
             if first:
-                _start(v[group], zero, levels[group], sum_xl[of_group], sum_ll[of_group])
+                _start(v[group], zero, levels[group], sum_xl[group], sum_ll[group])
             else:
-                into_lanes(codes, chosen[of_group], levels[group])
-                _add(levels[group], -zero)
-        if not first:
-            for lane in range(together):
-                sum_xl[lane], sum_ll[lane] = sums[0, chosen[lane]], sums[1, chosen[lane]]
+                _resume(sums, codes, chosen[group], zero, levels[group], sum_xl[group], sum_ll[group])
         _move_levels(v, zero, levels, sum_xl, sum_ll, moved)
         for group in range(GROUPS):
-            _add(levels[group], zero)
-            out_of_lanes(levels[group], chosen[group * LANES : (group + 1) * LANES], codes)
-        for lane in range(together):
-            sums[0, chosen[lane]], sums[1, chosen[lane]] = sum_xl[lane], sum_ll[lane]
-        for lane in range(min(together, changing.size - start)):
+            _keep(sum_xl[group], sum_ll[group], levels[group], zero, chosen[group], sums, codes)
+        for lane in range(min(chosen.size, changing.size - start)):
             # Without a branch, which would be mispredicted as often as not.
-            changing[kept] = chosen[lane]
-            kept += np.intp(moved[lane] > ZERO)
+            changing[kept] = chosen.flat[lane]
+            kept += np.intp(moved.flat[lane] > ZERO)
     return kept
 
 
@@ -106,9 +93,38 @@ def _start(
 
 
 @compiled
-def _add(levels: NDArray[np.float32], number: np.float32) -> None:
+def _resume(
+    sums: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    chosen: NDArray[np.intp],
+    zero: np.float32,
+    levels: NDArray[np.float32],
+    sum_xl: NDArray[np.float32],
+    sum_ll: NDArray[np.float32],
+) -> None:
+    """Levels and sums of the ``chosen`` blocks as the round before kept them."""
+    into_lanes(codes, chosen, levels)
     for i in range(levels.shape[0]):
-        store(load(levels, i) + number, levels, i)
+        store(load(levels, i) - zero, levels, i)
+    for lane in range(LANES):
+        sum_xl[lane], sum_ll[lane] = sums[0, chosen[lane]], sums[1, chosen[lane]]
+
+
+@compiled
+def _keep(
+    sum_xl: NDArray[np.float32],
+    sum_ll: NDArray[np.float32],
+    levels: NDArray[np.float32],
+    zero: np.float32,
+    chosen: NDArray[np.intp],
+    sums: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+) -> None:
+    for i in range(levels.shape[0]):
+        store(load(levels, i) + zero, levels, i)
+    out_of_lanes(levels, chosen, codes)
+    for lane in range(LANES):
+        sums[0, chosen[lane]], sums[1, chosen[lane]] = sum_xl[lane], sum_ll[lane]
 
 
 @compiled
@@ -122,7 +138,7 @@ def _move_levels(
 ) -> None:
     """Give each weight in turn the level that suits all others best, if the whole gains by it.
 
-    ``v`` and ``levels`` are float32[groups, size, LANES], the others float32[groups * LANES]; ``moved`` becomes
+    ``v`` and ``levels`` are float32[groups, size, LANES], the others float32[groups, LANES]; ``moved`` becomes
     1 for a block in which a level moved, else 0.
     """
     size = v.shape[1]

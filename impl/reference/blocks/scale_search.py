@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from impl.reference.blocks.arithmetic import ONE, ZERO, compiled
 from impl.reference.blocks.lanes import LANES, Lanes, extremes, held, lanes, load, nearest_integer, store, where
-from impl.reference.blocks.transposition import choose_from, into_lanes, out_of_lanes, room_for_lanes
+from impl.reference.blocks.transposition import choose, into_lanes, out_of_lanes, room_for_lanes
 
 VANISHING = np.float32(1e-15)
 """A block whose largest magnitude is below this counts as all zeros."""
@@ -51,9 +51,9 @@ def _fit_scale(
     size = x.shape[1]
     v = np.empty((size, LANES), np.float32)
     w = np.empty((size, LANES), np.float32)
-    chosen = np.empty(LANES, np.intp)
-    for start in range(0, x.shape[0], LANES):
-        choose_from(start, x.shape[0], chosen)
+    blocks, chosen = np.arange(x.shape[0]), np.empty(LANES, np.intp)
+    for start in range(0, blocks.size, LANES):
+        choose(blocks, start, chosen)
         into_lanes(x, chosen, v)
         into_lanes(weights, chosen, w)
         extreme = extremes(v)

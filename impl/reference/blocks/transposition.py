@@ -40,10 +40,10 @@ def out_of_lanes(v: NDArray[np.float32], chosen: NDArray[np.intp], codes: NDArra
 
 
 @compiled
-def choose_from(start: int, blocks: int, chosen: NDArray[np.intp]) -> None:
-    """Choose ``LANES`` blocks from ``start`` on; lanes that find none take the last once more."""
+def choose(blocks: NDArray[np.intp], start: int, chosen: NDArray[np.intp]) -> None:
+    """Choose the ``LANES`` of ``blocks`` from ``start`` on; lanes for which there is none take the last once more."""
     for lane in range(LANES):
-        chosen[lane] = min(start + lane, blocks - 1)
+        chosen[lane] = blocks[min(start + lane, blocks.size - 1)]
 
 
 @intrinsic
