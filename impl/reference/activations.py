@@ -15,6 +15,7 @@ def through(x: Tensor, type: str) -> Tensor:
     """
     block_format = FORMATS[type]
     with np.errstate(all="ignore"):
-        blocks = block_format.quantize(x.contiguous().numpy(), None)
+        blocks = np.empty(x.numel() // block_format.values, block_format.layout)
+        block_format.quantize(x.contiguous().numpy(), None, blocks)
         values = torch.from_numpy(block_format.dequantize(blocks)).view(x.shape)
     return values.where(x.isfinite(), torch.nan)

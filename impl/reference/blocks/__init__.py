@@ -1,12 +1,12 @@
 """Block formats: how GGUF stores weights, quantized and back.
 
 ``FORMATS`` holds every format by GGML's name in lower case, and ``READ_ONLY`` those that are not written;
-``quantize`` and ``dequantize`` apply one to a matrix, row by row. Rows are worked on in pieces, each by
-one thread, so the bytes do not depend on how many threads there are.
+``quantize`` and ``dequantize`` apply one to a matrix, row by row. Each row is worked on by one thread, so the
+bytes do not depend on how many threads there are.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 
@@ -68,8 +68,10 @@ READ_ONLY: Mapping[str, BlockFormat] = MappingProxyType(
 """The formats that are only read: ``dequantize`` takes them too."""
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
-PIECE = 1 << 18
-"""About how many weights a thread takes at a time: so many that what Python adds to each piece is small."""
+PIECE = 1 << 20
+"""About how many weights a thread takes at a time: so many that threads seldom wait for each other in Python."""
+WORTH_A_THREAD = 1 << 18
+"""How many weights another thread must find to do, or starting it would take longer."""
 
 
 def bytes_per_row(type: str, columns: int) -> int:
@@ -115,15 +117,15 @@ def quantize(
         rows = _native(weight[piece])
         if not block_format.shows_non_finite or importance is not None:
             _refuse_non_finite("weight", rows, piece.start)
+        records = blocks[piece].reshape(-1).view(block_format.layout)
         # What overflows on the way ends in a scale that is not finite, and is refused by name there.
         with np.errstate(all="ignore"):
-            records = block_format.quantize(rows, importance)
-        if not block_format.all_finite(records):
+            finite = block_format.quantize_finite(rows, importance, records)
+        if not finite:
             _refuse_non_finite("weight", rows, piece.start)
             first = int(np.argmin(block_format.finite(records)))
             row, block = divmod(first, weight.shape[1] // block_format.values)
             raise InputError(f"weight: row {piece.start + row}, block {block} has no finite scale in {type}")
-        blocks[piece] = records.view(np.uint8).reshape(len(rows), row_bytes)
 
     _in_pieces(work, weight.shape, threads)
     return blocks
@@ -191,18 +193,22 @@ def _refuse_non_finite(name: str, rows: NDArray[np.float32], first_row: int) -> 
 
 
 def _in_pieces(work: Callable[[slice], None], shape: tuple[int, int], threads: int | None) -> None:
-    pieces = list(_pieces(*shape))
+    """Call ``work`` with pieces of the rows, one run of them to each thread and the first run to this one.
+
+    Raises what the first piece that fails raises, however many threads there are.
+    """
+    rows, columns = shape
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(threads or available, len(pieces))
-    if workers <= 1:
-        for piece in pieces:
-            work(piece)
-        return
+    workers = max(1, min(threads or available, rows, rows * columns // WORTH_A_THREAD))
+
+    def work_on(run: int) -> None:
+        start, stop = rows * run // workers, rows * (run + 1) // workers
+        size = max(1, PIECE // max(1, columns))
+        for first in range(start, stop if columns else start, size):
+            work(slice(first, min(first + size, stop)))
+
     with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(work, pieces):
-            pass
-
-
-def _pieces(rows: int, columns: int) -> Iterator[slice]:
-    size = max(1, PIECE // max(1, columns))
-    return (slice(start, min(start + size, rows)) for start in range(0, rows if columns else 0, size))
+        others = [pool.submit(work_on, run) for run in range(1, workers)]
+        work_on(0)
+        for other in others:
+            other.result()

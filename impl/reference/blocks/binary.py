@@ -18,13 +18,13 @@ class Q1_0(BlockFormat):
     layout = np.dtype([("scale", "<f2"), ("signs", "u1", 16)])
     activation = "q8_0"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """The scale is the mean magnitude; a zero of either sign counts as positive. Importance has no say."""
         x = rows.reshape(-1, 128)
-        blocks = np.empty(len(x), self.layout)
         blocks["scale"] = as_float16(ordered_sums(np.abs(x)) / np.float32(128))
         blocks["signs"] = np.packbits(x >= 0, axis=1, bitorder="little")
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Plus or minus the scale."""
@@ -41,16 +41,16 @@ class Q2_0(BlockFormat):
     layout = np.dtype([("scale", "<f2"), ("codes", "u1", 16)])
     activation = "q8_0"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """The scale is the largest magnitude, codes half away from zero; importance has no say."""
         x = rows.reshape(-1, 64)
         scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
         _round_to_one(x, scale, codes)
-        blocks = np.empty(len(x), self.layout)
         blocks["scale"] = as_float16(scale)
         first, second, third, fourth = np.moveaxis(codes.reshape(-1, 16, 4), 2, 0)
         blocks["codes"] = first | (second << np.uint8(2)) | (third << np.uint8(4)) | (fourth << np.uint8(6))
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 1."""

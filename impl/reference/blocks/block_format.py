@@ -44,11 +44,20 @@ class BlockFormat(ABC):
         return self.layout.itemsize
 
     @abstractmethod
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
-        """Float32[rows, cols], contiguous and finite, to ``layout``[rows * cols / values].
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
+        """Write float32[rows, cols], contiguous and finite, into ``blocks``, ``layout``[rows * cols / values].
 
         ``importance`` is float32[cols] or None; a format whose quantization does not search ignores it.
         """
+
+    def quantize_finite(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> bool:
+        """``quantize``, and say whether all floating-point fields of all blocks are finite."""
+        self.quantize(rows, importance, blocks)
+        return bool(self.finite(blocks).all())
 
     @abstractmethod
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
@@ -61,7 +70,3 @@ class BlockFormat(ABC):
         finite = [blocks[name].view(bits.dtype) & bits != bits for name, bits in infinities.items() if bits is not None]
         whole = [field if field.ndim == 1 else field.all(axis=1) for field in finite]
         return reduce(np.logical_and, whole) if whole else np.ones(len(blocks), np.bool_)
-
-    def all_finite(self, blocks: NDArray[np.void]) -> bool:
-        """Whether all floating-point fields of all blocks are finite."""
-        return bool(self.finite(blocks).all())

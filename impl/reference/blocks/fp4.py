@@ -20,16 +20,16 @@ class MXFP4(BlockFormat):
     layout = np.dtype([("scale", ml_dtypes.float8_e8m0fnu), ("codes", "u1", 16)])
     activation = "q8_0"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """The scale puts the largest magnitude's exponent at E2M1's largest, 2; importance has no say."""
         x = rows.reshape(-1, 32)
         largest = largest_magnitudes(x)
         exponent = np.floor(np.log2(largest.astype(np.float64)).astype(np.float32))
         biased = np.where(largest > 0, exponent, -125).astype(np.int32) + 125
-        blocks = np.empty(len(x), self.layout)
         blocks["scale"] = biased.astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
         pack_nibbles(_nearest_codes(x, _half_e8m0(blocks["scale"])), blocks.view(np.uint8).reshape(len(x), -1), 1)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times value."""
@@ -44,15 +44,15 @@ class NVFP4(BlockFormat):
     layout = np.dtype([("scales", "u1", 4), ("codes", "u1", (4, 8))])
     activation = "q8_0"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """The scale puts the largest magnitude at E2M1's largest, 6; importance has no say."""
         x = rows.reshape(-1, 16)
         scales = _e4m3_code(largest_magnitudes(x) / np.float32(6))
-        blocks = np.empty(len(x) // 4, self.layout)
         blocks["scales"] = scales.reshape(-1, 4)
         codes = _nearest_codes(x, _half_e4m3(scales)).reshape(-1, 4, 16)
         blocks["codes"] = codes[:, :, :8] | (codes[:, :, 8:] << np.uint8(4))
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times value."""

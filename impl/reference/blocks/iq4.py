@@ -26,16 +26,16 @@ class IQ4_NL(BlockFormat):
     layout = np.dtype([("scale", "<f2"), ("codes", "u1", 16)])
     activation = "q8_0"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Search the scale; the codes are of x over it before it was rounded to float16."""
         x = rows.reshape(-1, 32)
         scale = _fit_scale_to_values(x, _weights(rows, importance, 32))
         codes = np.empty(x.shape, np.uint8)
         _nearest_values(x, scale, codes)
-        blocks = np.empty(len(x), self.layout)
         blocks["scale"] = as_float16(scale)
         pack_nibbles(codes, blocks.view(np.uint8).reshape(len(x), -1), 2)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times the value of the code."""
@@ -50,7 +50,9 @@ class IQ4_XS(BlockFormat):
     layout = np.dtype([("unit", "<f2"), ("upper_scales", "<u2"), ("lower_scales", "u1", 4), ("codes", "u1", 128)])
     activation = "q8_k"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Search each scale; the codes are of x over its integer times the unit before that was rounded."""
         x = rows.reshape(-1, 32)
         scale = _fit_scale_to_values(x, _weights(rows, importance, 256)).reshape(-1, 8)
@@ -60,14 +62,12 @@ class IQ4_XS(BlockFormat):
         codes = np.empty(x.shape, np.uint8)
         _nearest_values(x, step.reshape(-1), codes)
         scales = (scales + 32).astype(np.uint8)
-        blocks = np.empty(len(unit), self.layout)
         blocks["unit"] = as_float16(unit)
         blocks["upper_scales"] = ((scales.astype(np.uint16) >> 4) << np.arange(0, 16, 2, np.uint16)).sum(axis=1)
         blocks["lower_scales"] = (scales[:, ::2] & np.uint8(15)) | (scales[:, 1::2] << np.uint8(4))
         packed = np.empty((len(x), 16), np.uint8)
         pack_nibbles(codes, packed, 0)
         blocks["codes"] = packed.reshape(-1, 128)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """unit * (scale - 32) * value of the code."""

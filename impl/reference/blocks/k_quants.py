@@ -47,7 +47,9 @@ class OffsetSuperBlock(BlockFormat):
     absolute: bool = False
     """Whether, without importance, absolute errors are counted instead of squares."""
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Search each block, write scales and depths as integers, then round anew to what those decode to."""
         x = rows.reshape(-1, self.block)
         per_super_block = SIZE // self.block
@@ -63,13 +65,11 @@ class OffsetSuperBlock(BlockFormat):
             sums = ordered_sums(weights).reshape(-1, per_super_block)
             unit, scales = fit_unit(scale.reshape(sums.shape), sums, self.last_scale)
             depth_unit, depths = fit_unit(depth.reshape(sums.shape), sums, self.last_scale)
-        blocks = np.empty(len(unit), self.layout)
         blocks["unit"], blocks["depth_unit"] = as_float16(unit), as_float16(depth_unit)
         blocks["scales_depths"] = self.pack_scales(scales, depths)
         step, offset = self.steps_and_offsets(blocks)
         _round_anew(x, step.reshape(-1), offset.reshape(-1), np.int32(0), np.int32(self.last), codes)
         self.pack_codes(codes.reshape(-1, SIZE), blocks)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """unit * scale * code - depth_unit * depth."""
@@ -185,7 +185,9 @@ class Q3_K(BlockFormat):
     layout = np.dtype([("third_bits", "u1", 32), ("codes", "u1", 64), ("scales", "u1", 12), ("unit", "<f2")])
     activation = "q8_k"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Search each block, write the scales as integers, then round anew to what those decode to."""
         x = rows.reshape(-1, 16)
         if importance is None:
@@ -199,12 +201,10 @@ class Q3_K(BlockFormat):
         step = unit[:, None] * (scales.astype(np.int8) - np.int8(32))
         _round_anew(x, step.reshape(-1), np.zeros(len(x), np.float32), np.int32(4), np.int32(7), codes)
         codes = codes.reshape(-1, SIZE)
-        blocks = np.empty(len(unit), self.layout)
         blocks["unit"] = unit
         blocks["scales"] = _pack_q3_scales(scales)
         blocks["third_bits"] = pack_bits(codes >> np.uint8(2))
         blocks["codes"] = pack_crumbs(codes & np.uint8(3))
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """unit * (scale - 32) * (code - 4)."""
@@ -223,7 +223,9 @@ class Q6_K(BlockFormat):
     layout = np.dtype([("codes", "u1", 128), ("upper_bits", "u1", 64), ("scales", "i1", 16), ("unit", "<f2")])
     activation = "q8_k"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Search each block, write the scales as integers, then round anew to what those decode to."""
         x = rows.reshape(-1, 16)
         weights = x * x if importance is None else np.tile(importance, len(rows)).reshape(x.shape)
@@ -235,13 +237,11 @@ class Q6_K(BlockFormat):
         step = unit[:, None] * scales
         _round_anew(x, step.reshape(-1), np.zeros(len(x), np.float32), np.int32(32), np.int32(63), codes)
         codes = codes.reshape(-1, SIZE)
-        blocks = np.empty(len(unit), self.layout)
         blocks["unit"] = unit
         blocks["scales"] = scales
         blocks["codes"] = _pack_halves(codes, 64)
         blocks["upper_bits"] = pack_crumbs(codes >> np.uint8(4))
         blocks[np.abs(scale).max(axis=1) < VANISHING] = 0
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """unit * scale * (code - 32)."""
@@ -261,15 +261,15 @@ class Q8_K(BlockFormat):
     layout = np.dtype([("scale", "<f4"), ("codes", "i1", SIZE), ("sums", "<i2", 16)])
     activation = "q8_k"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """The largest magnitude takes code -127, whatever its sign; importance has no say."""
         x = rows.reshape(-1, SIZE)
-        blocks = np.empty(len(x), self.layout)
         scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.int8)
         _extreme_to_minus_127(x, scale, codes)
         blocks["scale"], blocks["codes"] = scale, codes
         blocks["sums"] = _sums_of_16(codes.reshape(-1, 16)).reshape(-1, 16)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code."""

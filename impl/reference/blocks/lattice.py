@@ -25,7 +25,9 @@ class LatticeFormat(BlockFormat):
     values = SIZE
     activation = "q8_k"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Refuse."""
         raise InputError(f"type {self.name!r}: read, but not written, by this implementation")
 

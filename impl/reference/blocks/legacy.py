@@ -73,13 +73,13 @@ class Q4_0(SymmetricFormat):
     layout = np.dtype([("scale", "<f2"), ("codes", "u1", 16)])
     zero = 8
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Codes j and j + 16 share byte j."""
         scale, codes = self.fit(rows, importance)
-        blocks = np.empty(len(scale), self.layout)
         write_float16(scale, _bytes(blocks), 0)
         pack_nibbles(codes, _bytes(blocks), 2)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 8."""
@@ -94,14 +94,14 @@ class Q4_1(OffsetFormat):
     layout = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("codes", "u1", 16)])
     last = 15
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Codes j and j + 16 share byte j."""
         scale, minimum, codes = self.fit(rows, importance)
-        blocks = np.empty(len(scale), self.layout)
         write_float16(scale, _bytes(blocks), 0)
         write_float16(minimum, _bytes(blocks), 2)
         pack_nibbles(codes, _bytes(blocks), 4)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code plus minimum."""
@@ -116,14 +116,14 @@ class Q5_0(SymmetricFormat):
     layout = np.dtype([("scale", "<f2"), ("fifth_bits", "u1", 4), ("codes", "u1", 16)])
     zero = 16
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Four bits as in Q4_0; the fifth of code j is bit j of 32."""
         scale, codes = self.fit(rows, importance)
-        blocks = np.empty(len(scale), self.layout)
         write_float16(scale, _bytes(blocks), 0)
         pack_fifth_bits(codes, _bytes(blocks), 2)
         pack_nibbles(codes, _bytes(blocks), 6)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 16."""
@@ -138,15 +138,15 @@ class Q5_1(OffsetFormat):
     layout = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("fifth_bits", "u1", 4), ("codes", "u1", 16)])
     last = 31
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Four bits as in Q4_1; the fifth of code j is bit j of 32."""
         scale, minimum, codes = self.fit(rows, importance)
-        blocks = np.empty(len(scale), self.layout)
         write_float16(scale, _bytes(blocks), 0)
         write_float16(minimum, _bytes(blocks), 2)
         pack_fifth_bits(codes, _bytes(blocks), 4)
         pack_nibbles(codes, _bytes(blocks), 8)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code plus minimum."""
@@ -163,14 +163,14 @@ class Q8_0(BlockFormat):
     layout = np.dtype([("scale", "<f2"), ("codes", "i1", SIZE)])
     activation = "q8_0"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """The scale is the largest magnitude over 127; importance has no say."""
         x = rows.reshape(-1, SIZE)
-        blocks = np.empty(len(x), self.layout)
         scale = np.empty(len(x), np.float32)
         _round_to_127(x, scale, _bytes(blocks), 2)
         write_float16(scale, _bytes(blocks), 0)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code."""
@@ -186,15 +186,15 @@ class Q8_1(BlockFormat):
     layout = np.dtype([("scale", "<f2"), ("scaled_sum", "<f2"), ("codes", "i1", SIZE)])
     activation = "q8_1"
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """As Q8_0; the sum is taken with the scale before it was rounded to float16."""
         x = rows.reshape(-1, SIZE)
-        blocks = np.empty(len(x), self.layout)
         scale = np.empty(len(x), np.float32)
         _round_to_127(x, scale, _bytes(blocks), 4)
         blocks["scale"] = as_float16(scale)
         blocks["scaled_sum"] = as_float16(blocks["codes"].sum(axis=1, dtype=np.int32).astype(np.float32) * scale)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code."""

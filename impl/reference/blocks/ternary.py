@@ -37,14 +37,14 @@ class TQ1_0(TernaryFormat):
     name = "tq1_0"
     layout = np.dtype([("trits", "u1", 52), ("scale", "<f2")])
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Importance has no say."""
         scale, codes = self.fit(rows)
-        blocks = np.empty(len(scale), self.layout)
         blocks["scale"] = as_float16(scale)
         for weights, bytes, per_byte in TRIT_RUNS:
             blocks["trits"][:, bytes] = _pack_trits(codes[:, weights].reshape(len(codes), per_byte, -1))
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 1."""
@@ -60,13 +60,13 @@ class TQ2_0(TernaryFormat):
     name = "tq2_0"
     layout = np.dtype([("codes", "u1", 64), ("scale", "<f2")])
 
-    def quantize(self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None) -> NDArray[np.void]:
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
         """Importance has no say."""
         scale, codes = self.fit(rows)
-        blocks = np.empty(len(scale), self.layout)
         blocks["scale"] = as_float16(scale)
         blocks["codes"] = pack_crumbs(codes)
-        return blocks
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 1."""
