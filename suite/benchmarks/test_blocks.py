@@ -17,7 +17,8 @@ from impl.catalogue import resolve
 from impl.protocol import Implementation
 
 COLUMNS = 4096
-ROWS = 1024
+ROWS = 4096
+"""A square matrix of a model of 7 B weights: beside it, what a thread costs to start is small."""
 ROUNDS = 5
 SIZES = (1, 4, 16, 64)
 """Millions of values, for what the cost depends on."""

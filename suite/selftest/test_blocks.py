@@ -134,14 +134,16 @@ def test_a_non_finite_weight_is_refused_by_row_and_column(type: str, block_input
         quantize(block_input.weight(), type)
 
 
-def test_the_row_named_is_the_tensors_not_the_pieces() -> None:
-    weight = np.zeros((3000, 256), np.float32)
-    weight[2718, 28] = np.nan
-    with pytest.raises(InputError, match="row 2718, column 28"):
-        quantize(weight, "q8_0")
-    weight[2718, 28] = 1e30
-    with pytest.raises(InputError, match="row 2718, block 0 has no finite scale in q8_0"):
-        quantize(weight, "q8_0")
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_row_named_is_the_first_of_the_tensor(threads: int) -> None:
+    weight = np.zeros((3 * PIECE // 256, 256), np.float32)
+    first = 2 * PIECE // 256 + 718
+    weight[[first, -1], 28] = np.nan
+    with pytest.raises(InputError, match=f"row {first}, column 28"):
+        quantize(weight, "q8_0", threads=threads)
+    weight[[first, -1], 28] = 1e30
+    with pytest.raises(InputError, match=f"row {first}, block 0 has no finite scale in q8_0"):
+        quantize(weight, "q8_0", threads=threads)
 
 
 def test_importance_must_be_finite_and_as_long_as_a_row() -> None:

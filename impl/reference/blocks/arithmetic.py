@@ -2,7 +2,8 @@
 
 Kernels are compiled on first use and cached on disk. The compiler may neither reorder nor fuse float32
 operations (no fast-math, no contraction), since the bytes of a block depend on every single rounding.
-The cache of a kernel is renewed when its own file changes; after a change here, delete ``__pycache__``.
+The cache of a kernel is renewed when its own file changes; after a change of what it calls in another file,
+delete ``__pycache__``.
 """
 
 import numpy as np
