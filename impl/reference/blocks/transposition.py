@@ -55,15 +55,14 @@ def _square_into_lanes(
     def generate(context: BaseContext, builder: ir.IRBuilder, sig: Signature, operands: list[ir.Value]) -> ir.Value:
         blocks, chosen, start, v = operands
         codes = sig.args[0].dtype == types.uint8
+        found = _chosen(context, builder, sig.args[1], chosen)
         rows = []
-        for block in _chosen(context, builder, sig.args[1], chosen):
-            row = _address(context, builder, sig.args[0], blocks, block, start, BYTES if codes else FLOATS)
-            numbers = builder.load(row, align=1 if codes else 4)
+        for address in _addresses(context, builder, sig.args[0], blocks, found, start, BYTES if codes else FLOATS):
+            numbers = builder.load(address, align=1 if codes else 4)
             rows.append(builder.uitofp(numbers, FLOATS) if codes else numbers)
-        for i, row in enumerate(_transposed(builder, rows)):
-            position = builder.add(start, context.get_constant(types.intp, i))
-            zero = context.get_constant(types.intp, 0)
-            builder.store(row, _address(context, builder, sig.args[3], v, position, zero, FLOATS), align=4)
+        addresses = _side_by_side(context, builder, sig.args[3], v, start)
+        for row, address in zip(_transposed(builder, rows), addresses, strict=True):
+            builder.store(row, address, align=4)
         return context.get_dummy_value()
 
     return types.void(blocks, chosen, types.intp, v), generate
@@ -77,15 +76,12 @@ def _square_out_of_lanes(
 
     def generate(context: BaseContext, builder: ir.IRBuilder, sig: Signature, operands: list[ir.Value]) -> ir.Value:
         v, chosen, start, codes = operands
-        rows = []
-        for i in range(LANES):
-            position = builder.add(start, context.get_constant(types.intp, i))
-            zero = context.get_constant(types.intp, 0)
-            numbers = builder.load(_address(context, builder, sig.args[0], v, position, zero, FLOATS), align=4)
-            rows.append(builder.fptoui(numbers, BYTES))
-        blocks = _chosen(context, builder, sig.args[1], chosen)
-        for block, row in zip(blocks, _transposed(builder, rows), strict=True):
-            builder.store(row, _address(context, builder, sig.args[3], codes, block, start, BYTES), align=1)
+        addresses = _side_by_side(context, builder, sig.args[0], v, start)
+        rows = [builder.fptoui(builder.load(address, align=4), BYTES) for address in addresses]
+        found = _chosen(context, builder, sig.args[1], chosen)
+        addresses = _addresses(context, builder, sig.args[3], codes, found, start, BYTES)
+        for row, address in zip(_transposed(builder, rows), addresses, strict=True):
+            builder.store(row, address, align=1)
         return context.get_dummy_value()
 
     return types.void(v, chosen, types.intp, codes), generate
@@ -96,20 +92,27 @@ def _chosen(context: BaseContext, builder: ir.IRBuilder, type: types.Array, chos
     return [builder.load(cgutils.gep(builder, data, lane)) for lane in range(LANES)]
 
 
-def _address(
+def _side_by_side(
+    context: BaseContext, builder: ir.IRBuilder, type: types.Array, v: ir.Value, start: ir.Value
+) -> list[ir.Value]:
+    """Where the ``LANES`` rows of float32[size, LANES] from ``start`` on begin."""
+    rows = [builder.add(start, context.get_constant(types.intp, i)) for i in range(LANES)]
+    return _addresses(context, builder, type, v, rows, context.get_constant(types.intp, 0), FLOATS)
+
+
+def _addresses(
     context: BaseContext,
     builder: ir.IRBuilder,
     type: types.Array,
     array: ir.Value,
-    row: ir.Value,
+    rows: list[ir.Value],
     column: ir.Value,
     vector: ir.VectorType,
-) -> ir.Value:
-    """Where ``LANES`` elements of a row begin, as a pointer to ``vector``."""
-    item = cgutils.get_item_pointer(
-        context, builder, type, context.make_array(type)(context, builder, array), [row, column]
-    )
-    return builder.bitcast(item, vector.as_pointer())
+) -> list[ir.Value]:
+    """Where ``LANES`` elements of each row begin, as pointers to ``vector``."""
+    array = context.make_array(type)(context, builder, array)
+    items = [cgutils.get_item_pointer(context, builder, type, array, [row, column]) for row in rows]
+    return [builder.bitcast(item, vector.as_pointer()) for item in items]
 
 
 def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
