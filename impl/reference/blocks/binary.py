@@ -3,9 +3,16 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from impl.reference.blocks.arithmetic import as_float16, clamped, compiled, half_away, magnitude_bits, reciprocal
-from impl.reference.blocks.block_format import BlockFormat
-from impl.reference.blocks.weighting import ordered_sums
+from impl.reference.blocks.arithmetic import (
+    ZERO,
+    clamped,
+    compiled,
+    half_away,
+    magnitude_bits,
+    reciprocal,
+    write_float16,
+)
+from impl.reference.blocks.block_format import BlockFormat, bytes_of
 
 SHIFTS = np.array([0, 2, 4, 6], dtype=np.uint8)
 
@@ -23,8 +30,8 @@ class Q1_0(BlockFormat):
     ) -> None:
         """The scale is the mean magnitude; a zero of either sign counts as positive. Importance has no say."""
         x = rows.reshape(-1, 128)
-        blocks["scale"] = as_float16(ordered_sums(np.abs(x)) / np.float32(128))
-        blocks["signs"] = np.packbits(x >= 0, axis=1, bitorder="little")
+        write_float16(_sums_of_magnitudes(x) / np.float32(128), bytes_of(blocks), 0)
+        _pack_signs(x, bytes_of(blocks), 2)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Plus or minus the scale."""
@@ -48,14 +55,46 @@ class Q2_0(BlockFormat):
         x = rows.reshape(-1, 64)
         scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
         _round_to_one(x, scale, codes)
-        blocks["scale"] = as_float16(scale)
-        first, second, third, fourth = np.moveaxis(codes.reshape(-1, 16, 4), 2, 0)
-        blocks["codes"] = first | (second << np.uint8(2)) | (third << np.uint8(4)) | (fourth << np.uint8(6))
+        write_float16(scale, bytes_of(blocks), 0)
+        _pack_fours(codes, bytes_of(blocks), 2)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 1."""
         codes = (blocks["codes"][:, :, None] >> SHIFTS & np.uint8(3)).reshape(-1, 64)
         return (codes.astype(np.int8) - np.int8(1)) * blocks["scale"].astype(np.float32)[:, None]
+
+
+@compiled
+def _sums_of_magnitudes(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Of each of float32[n, size], added from first to last."""
+    sums = np.empty(x.shape[0], np.float32)
+    for block in range(x.shape[0]):
+        total = ZERO
+        for i in range(x.shape[1]):
+            total += abs(x[block, i])
+        sums[block] = total
+    return sums
+
+
+@compiled
+def _pack_signs(x: NDArray[np.float32], blocks: NDArray[np.uint8], at: int) -> None:
+    """Write whether each of float32[blocks, size] is 0 or above, the first in the lowest bit of byte ``at``."""
+    for block in range(x.shape[0]):
+        for byte in range(x.shape[1] // 8):
+            bits = np.uint8(0)
+            for i in range(8):
+                bits |= np.uint8(np.uint8(x[block, 8 * byte + i] >= ZERO) << np.uint8(i))
+            blocks[block, at + byte] = bits
+
+
+@compiled
+def _pack_fours(codes: NDArray[np.uint8], blocks: NDArray[np.uint8], at: int) -> None:
+    """Write uint8[blocks, size] below 4 from byte ``at`` on: four neighbours in a byte, the first lowest."""
+    fours = codes.view(np.uint32)
+    for block in range(fours.shape[0]):
+        for i in range(fours.shape[1]):
+            four = fours[block, i]
+            blocks[block, at + i] = np.uint8(four | four >> np.uint32(6) | four >> np.uint32(12) | four >> np.uint32(18))
 
 
 @compiled

@@ -21,6 +21,11 @@ INFINITIES: Mapping[np.dtype, np.unsignedinteger] = MappingProxyType(
 """Of each floating-point type of a field, the bits that are all set in its infinity and NaN, and in no other number."""
 
 
+def bytes_of(blocks: NDArray[np.void]) -> NDArray[np.uint8]:
+    """The same memory as uint8[blocks, bytes of a block]."""
+    return blocks.view(np.uint8).reshape(len(blocks), blocks.itemsize)
+
+
 class BlockFormat(ABC):
     """``values`` consecutive weights of a row in one record of ``layout``."""
 

@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from impl.reference.blocks.arithmetic import compiled, largest_magnitudes
-from impl.reference.blocks.block_format import BlockFormat
+from impl.reference.blocks.block_format import BlockFormat, bytes_of
 from impl.reference.blocks.packing import pack_nibbles, unpack_nibbles
 
 VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], dtype=np.float32)
@@ -29,7 +29,7 @@ class MXFP4(BlockFormat):
         exponent = np.floor(np.log2(largest.astype(np.float64)).astype(np.float32))
         biased = np.where(largest > 0, exponent, -125).astype(np.int32) + 125
         blocks["scale"] = biased.astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
-        pack_nibbles(_nearest_codes(x, _half_e8m0(blocks["scale"])), blocks.view(np.uint8).reshape(len(x), -1), 1)
+        pack_nibbles(_nearest_codes(x, _half_e8m0(blocks["scale"])), bytes_of(blocks), 1)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times value."""

@@ -14,7 +14,7 @@ from impl.reference.blocks.arithmetic import (
     reciprocal,
     write_float16,
 )
-from impl.reference.blocks.block_format import BlockFormat
+from impl.reference.blocks.block_format import BlockFormat, bytes_of
 from impl.reference.blocks.minimum_search import fit_scale_and_minimum
 from impl.reference.blocks.packing import pack_fifth_bits, pack_nibbles, unpack_nibbles
 from impl.reference.blocks.scale_search import fit_scale
@@ -78,8 +78,8 @@ class Q4_0(SymmetricFormat):
     ) -> None:
         """Codes j and j + 16 share byte j."""
         scale, codes = self.fit(rows, importance)
-        write_float16(scale, _bytes(blocks), 0)
-        pack_nibbles(codes, _bytes(blocks), 2)
+        write_float16(scale, bytes_of(blocks), 0)
+        pack_nibbles(codes, bytes_of(blocks), 2)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 8."""
@@ -99,9 +99,9 @@ class Q4_1(OffsetFormat):
     ) -> None:
         """Codes j and j + 16 share byte j."""
         scale, minimum, codes = self.fit(rows, importance)
-        write_float16(scale, _bytes(blocks), 0)
-        write_float16(minimum, _bytes(blocks), 2)
-        pack_nibbles(codes, _bytes(blocks), 4)
+        write_float16(scale, bytes_of(blocks), 0)
+        write_float16(minimum, bytes_of(blocks), 2)
+        pack_nibbles(codes, bytes_of(blocks), 4)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code plus minimum."""
@@ -121,9 +121,9 @@ class Q5_0(SymmetricFormat):
     ) -> None:
         """Four bits as in Q4_0; the fifth of code j is bit j of 32."""
         scale, codes = self.fit(rows, importance)
-        write_float16(scale, _bytes(blocks), 0)
-        pack_fifth_bits(codes, _bytes(blocks), 2)
-        pack_nibbles(codes, _bytes(blocks), 6)
+        write_float16(scale, bytes_of(blocks), 0)
+        pack_fifth_bits(codes, bytes_of(blocks), 2)
+        pack_nibbles(codes, bytes_of(blocks), 6)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 16."""
@@ -143,10 +143,10 @@ class Q5_1(OffsetFormat):
     ) -> None:
         """Four bits as in Q4_1; the fifth of code j is bit j of 32."""
         scale, minimum, codes = self.fit(rows, importance)
-        write_float16(scale, _bytes(blocks), 0)
-        write_float16(minimum, _bytes(blocks), 2)
-        pack_fifth_bits(codes, _bytes(blocks), 4)
-        pack_nibbles(codes, _bytes(blocks), 8)
+        write_float16(scale, bytes_of(blocks), 0)
+        write_float16(minimum, bytes_of(blocks), 2)
+        pack_fifth_bits(codes, bytes_of(blocks), 4)
+        pack_nibbles(codes, bytes_of(blocks), 8)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code plus minimum."""
@@ -169,8 +169,8 @@ class Q8_0(BlockFormat):
         """The scale is the largest magnitude over 127; importance has no say."""
         x = rows.reshape(-1, SIZE)
         scale = np.empty(len(x), np.float32)
-        _round_to_127(x, scale, _bytes(blocks), 2)
-        write_float16(scale, _bytes(blocks), 0)
+        _round_to_127(x, scale, bytes_of(blocks), 2)
+        write_float16(scale, bytes_of(blocks), 0)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code."""
@@ -192,17 +192,13 @@ class Q8_1(BlockFormat):
         """As Q8_0; the sum is taken with the scale before it was rounded to float16."""
         x = rows.reshape(-1, SIZE)
         scale = np.empty(len(x), np.float32)
-        _round_to_127(x, scale, _bytes(blocks), 4)
+        _round_to_127(x, scale, bytes_of(blocks), 4)
         blocks["scale"] = as_float16(scale)
         blocks["scaled_sum"] = as_float16(blocks["codes"].sum(axis=1, dtype=np.int32).astype(np.float32) * scale)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code."""
         return blocks["codes"] * blocks["scale"].astype(np.float32)[:, None]
-
-
-def _bytes(blocks: NDArray[np.void]) -> NDArray[np.uint8]:
-    return blocks.view(np.uint8).reshape(len(blocks), -1)
 
 
 def _unpack_five_bits(blocks: NDArray[np.void]) -> NDArray[np.uint8]:

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from impl.reference.blocks.arithmetic import as_float16, compiled, half_away, magnitude_bits, reciprocal
-from impl.reference.blocks.block_format import BlockFormat
+from impl.reference.blocks.arithmetic import compiled, half_away, magnitude_bits, reciprocal, write_float16
+from impl.reference.blocks.block_format import BlockFormat, bytes_of
 from impl.reference.blocks.packing import pack_crumbs, unpack_crumbs
 
 SIZE = 256
@@ -42,9 +42,9 @@ class TQ1_0(TernaryFormat):
     ) -> None:
         """Importance has no say."""
         scale, codes = self.fit(rows)
-        blocks["scale"] = as_float16(scale)
-        for weights, bytes, per_byte in TRIT_RUNS:
-            blocks["trits"][:, bytes] = _pack_trits(codes[:, weights].reshape(len(codes), per_byte, -1))
+        write_float16(scale, bytes_of(blocks), 52)
+        for weights, bytes, _ in TRIT_RUNS:
+            _pack_trits(codes[:, weights], bytes_of(blocks)[:, bytes])
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 1."""
@@ -65,7 +65,7 @@ class TQ2_0(TernaryFormat):
     ) -> None:
         """Importance has no say."""
         scale, codes = self.fit(rows)
-        blocks["scale"] = as_float16(scale)
+        write_float16(scale, bytes_of(blocks), 64)
         blocks["codes"] = pack_crumbs(codes)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
@@ -74,14 +74,21 @@ class TQ2_0(TernaryFormat):
         return codes * blocks["scale"].astype(np.float32)[:, None]
 
 
-def _pack_trits(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8[n, up to 5, m] to uint8[n, m]: the fraction 0.t0t1t2t3t4 in base 3, of 256, rounded up."""
-    number = np.zeros((len(codes), codes.shape[2]), np.uint16)
-    for place in range(5):
-        number *= np.uint16(3)
-        if place < codes.shape[1]:
-            number += codes[:, place]
-    return ((number * np.uint16(256) + np.uint16(242)) // np.uint16(243)).astype(np.uint8)
+@compiled
+def _pack_trits(codes: NDArray[np.uint8], packed: NDArray[np.uint8]) -> None:
+    """uint8[n, up to 5 m] to uint8[n, m]: the fraction 0.t0t1t2t3t4 in base 3, of 256, rounded up."""
+    apart = packed.shape[1]
+    numbers = np.empty(apart, np.uint16)
+    for block in range(codes.shape[0]):
+        numbers[:] = 0
+        for place in range(5):
+            trits = codes[block, place * apart : (place + 1) * apart]
+            for j in range(apart):
+                numbers[j] = np.uint16(numbers[j] * np.uint16(3))
+            for j in range(trits.size):
+                numbers[j] += trits[j]
+        for j in range(apart):
+            packed[block, j] = np.uint8(np.uint16(numbers[j] * np.uint16(256) + np.uint16(242)) // np.uint16(243))
 
 
 def _unpack_trits(packed: NDArray[np.uint8], per_byte: int) -> NDArray[np.uint8]:
