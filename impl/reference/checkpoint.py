@@ -23,6 +23,8 @@ EXPONENTS: Mapping[str, np.unsignedinteger] = {
     "BF16": np.uint16(0x7F80),
 }
 """The types that are read, and the bits that are all set in each one's NaN and infinities, and in no other value."""
+PIECE = 1 << 18
+"""How many values are looked at together, so that a tensor needs no copy of its own size."""
 
 MODEL_SHAPES: Mapping[str, tuple[str, ...]] = {
     "model.embed_tokens": ("vocabulary", "hidden"),
@@ -68,8 +70,7 @@ class Checkpoint:
         """Read one tensor, float32, float16 or bfloat16 as it is stored; ``InputError`` names its first NaN or Inf."""
         stored = self.stored[name]
         weight, exponent = _read(stored, name), EXPONENTS[stored.dtype]
-        # A few times as fast as asking numpy for each value whether it is finite.
-        if weight.size and (weight.view(exponent.dtype) & exponent).max() == exponent:
+        if not _finite(weight, exponent):
             index = tuple(int(i) for i in np.unravel_index(np.argmin(np.isfinite(weight)), weight.shape))
             raise InputError(f"tensor {name}: {weight[index]} at {list(index)}, expected a finite weight")
         return weight
@@ -139,6 +140,13 @@ def _read(tensor: Stored, name: str) -> NDArray:
     # Opened for each tensor, so that the mapped pages of those before are given back.
     with _opened(tensor.path) as file:
         return file.get_tensor(name)
+
+
+def _finite(weight: NDArray, exponent: np.unsignedinteger) -> bool:
+    """Whether no value has all bits of ``exponent``: a few times as fast as asking numpy of each if it is finite."""
+    bits = weight.reshape(-1).view(exponent.dtype)
+    pieces = (bits[start : start + PIECE] for start in range(0, bits.size, PIECE))
+    return not any((piece & exponent).max() == exponent for piece in pieces)
 
 
 def _ships_own_head(stored: Mapping[str, Stored]) -> bool:

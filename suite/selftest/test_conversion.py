@@ -6,21 +6,27 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, GGUFReader
 from numpy.typing import NDArray
 
 from impl.errors import InputError
+from impl.reference.blocks import PIECE, quantize
 from impl.reference.checkpoint import Checkpoint
-from impl.reference.convert import convert
+from impl.reference.convert import Steps, convert
 from impl.reference.names import gguf_name, hugging_face_name
 from impl.reference.permute import to_gguf, to_hugging_face
 from impl.reference.recipe import RECIPES, types_for, with_fallback
 from suite.selftest.small_checkpoint import CONFIG, TOKENIZER, tensors, write_checkpoint
 
+THREADS = 2
+PIECES = THREADS * 8 * PIECE
+"""Bytes for what threads work on at the moment, which do not grow with the tensor."""
 SMOLLM2_LAYERS = 30
 SMOLLM2_GROUPING = 3
 
@@ -189,6 +195,26 @@ def test_memory_holds_one_tensor_at_a_time(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert peak < 0.4 * output.stat().st_size
     assert output.stat().st_size > 60 * largest
+
+
+@pytest.mark.parametrize("recipe", ["q8_0", "q4_k_m"])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_a_tensor_takes_no_more_memory_than_its_float32_and_its_output(
+    tmp_path: Path, dtype: type[np.generic], recipe: str
+) -> None:
+    rows, columns = 32768, 256
+    config = {"vocab_size": rows, "hidden_size": columns, "tie_word_embeddings": True}
+    embedding = np.random.default_rng(0).standard_normal((rows, columns), dtype=np.float32)
+    edits = {"model.embed_tokens.weight": embedding.astype(dtype)}
+    folder = write_checkpoint(tmp_path / "checkpoint", config, edits=edits)
+    steps = Steps(quantize=partial(quantize, threads=THREADS))
+    convert(folder, tmp_path / "warm.gguf", recipe, "minimal", steps)
+    tracemalloc.start()
+    convert(folder, tmp_path / "model.gguf", recipe, "minimal", steps)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    output = read_tensors(tmp_path / "model.gguf")["token_embd.weight"].nbytes
+    assert peak < embedding.nbytes + output + PIECES
 
 
 def test_converting_does_not_import_torch() -> None:
