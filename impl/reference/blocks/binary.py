@@ -94,7 +94,8 @@ def _pack_fours(codes: NDArray[np.uint8], blocks: NDArray[np.uint8], at: int) ->
     for block in range(fours.shape[0]):
         for i in range(fours.shape[1]):
             four = fours[block, i]
-            blocks[block, at + i] = np.uint8(four | four >> np.uint32(6) | four >> np.uint32(12) | four >> np.uint32(18))
+            pairs = four | four >> np.uint32(6)
+            blocks[block, at + i] = np.uint8(pairs | pairs >> np.uint32(12))
 
 
 @compiled
