@@ -22,6 +22,8 @@ from impl.reference.blocks.weighting import weights_from_rows
 
 SIZE = 32
 HALF = np.float32(0.5)
+TOGETHER = 128
+"""How many blocks are read twice before the next are, so that a first cache holds them."""
 CODE_LIMIT = np.float32(127)
 
 
@@ -40,8 +42,9 @@ class SymmetricFormat(BlockFormat):
         x = rows.reshape(-1, SIZE)
         if importance is not None:
             return fit_scale(x, weights_from_rows(rows, importance).reshape(-1, SIZE), self.zero)
-        scale = extremes_of_blocks(x) / np.float32(-self.zero)
-        return scale, _divide(x, np.zeros_like(scale), scale, np.float32(self.zero), np.int32(2 * self.zero - 1))
+        scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
+        _fit_extremes(x, np.int32(self.zero), scale, codes)
+        return scale, codes
 
 
 class OffsetFormat(BlockFormat):
@@ -61,9 +64,9 @@ class OffsetFormat(BlockFormat):
             weights = weights_from_rows(rows, importance).reshape(-1, SIZE)
             scale, depth, codes = fit_scale_and_minimum(x, weights, self.last, -0.9, 0.05, 36)
             return scale, -depth, codes
-        smallest, largest = ranges_of_blocks(x)
-        scale = (largest - smallest) / np.float32(self.last)
-        return scale, smallest, _divide(x, smallest, scale, ZERO, np.int32(self.last))
+        scale, minimum, codes = np.empty(len(x), np.float32), np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
+        _fit_ranges(x, np.int32(self.last), scale, minimum, codes)
+        return scale, minimum, codes
 
 
 class Q4_0(SymmetricFormat):
@@ -207,15 +210,42 @@ def _unpack_five_bits(blocks: NDArray[np.void]) -> NDArray[np.uint8]:
 
 
 @compiled
+def _fit_extremes(x: NDArray[np.float32], zero: np.int32, scale: NDArray[np.float32], codes: NDArray[np.uint8]) -> None:
+    """Scale = first value of the largest magnitude over -``zero``; code = x / scale + zero."""
+    origin = np.zeros(TOGETHER, np.float32)
+    for first in range(0, x.shape[0], TOGETHER):
+        some, scales = x[first : first + TOGETHER], scale[first : first + TOGETHER]
+        scales[:] = extremes_of_blocks(some) / np.float32(-zero)
+        _divide(some, origin, scales, np.float32(zero), np.int32(2 * zero - 1), codes[first : first + TOGETHER])
+
+
+@compiled
+def _fit_ranges(
+    x: NDArray[np.float32],
+    last: np.int32,
+    scale: NDArray[np.float32],
+    minimum: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+) -> None:
+    """Scale = largest less smallest, over ``last``; code = (x - smallest) / scale."""
+    for first in range(0, x.shape[0], TOGETHER):
+        some, scales = x[first : first + TOGETHER], scale[first : first + TOGETHER]
+        smallest, largest = ranges_of_blocks(some)
+        scales[:] = (largest - smallest) / np.float32(last)
+        minimum[first : first + TOGETHER] = smallest
+        _divide(some, smallest, scales, ZERO, last, codes[first : first + TOGETHER])
+
+
+@compiled
 def _divide(
     x: NDArray[np.float32],
     origin: NDArray[np.float32],
     scale: NDArray[np.float32],
     zero: np.float32,
     last: np.int32,
-) -> NDArray[np.uint8]:
+    codes: NDArray[np.uint8],
+) -> None:
     """Codes uint8[blocks, 32]: (x - origin) / scale + zero, half up, at most ``last``."""
-    codes = np.empty(x.shape, np.uint8)
     for block in range(x.shape[0]):
         start, inverse, shift = origin[block], reciprocal(scale[block]), zero + HALF
         if not (abs(inverse) < np.inf and abs(scale[block]) < np.inf):
@@ -224,7 +254,6 @@ def _divide(
         values, rounded = x[block], codes[block]
         for i in range(values.size):
             rounded[i] = np.uint8(min(np.int32((values[i] - start) * inverse + shift), last))
-    return codes
 
 
 @compiled
