@@ -91,6 +91,16 @@ def test_the_bytes_do_not_depend_on_the_number_of_threads(type: str) -> None:
     assert dequantize(one, type, threads=1).tobytes() == dequantize(one, type, threads=3).tobytes()
 
 
+@pytest.mark.parametrize("type", FORMATS)
+def test_a_block_is_quantized_as_it_is_alone(type: str) -> None:
+    """Kernels take many blocks at once, and 257 leave one over whatever power of two that is."""
+    weight = np.random.default_rng(3).standard_normal((257, FORMATS[type].values), dtype=np.float32)
+    alone = np.concatenate([quantize(row[None], type) for row in weight])
+    # What a kernel forgets to write must not hold, from a call before, what it should have written.
+    quantize(-weight, type)
+    assert np.array_equal(quantize(weight, type), alone)
+
+
 @pytest.mark.parametrize("type", ["f16", "q8_0", "q4_k"])
 @pytest.mark.parametrize(
     "form",
