@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from impl.errors import InputError
 from impl.reference.blocks import PIECE, quantize
+from impl.reference.checkpoint import PIECE as CHECKED_TOGETHER
 from impl.reference.checkpoint import Checkpoint
 from impl.reference.convert import Steps, convert
 from impl.reference.names import gguf_name, hugging_face_name
@@ -215,6 +216,16 @@ def test_a_tensor_takes_no_more_memory_than_its_float32_and_its_output(
     tracemalloc.stop()
     output = read_tensors(tmp_path / "model.gguf")["token_embd.weight"].nbytes
     assert peak < embedding.nbytes + output + PIECES
+
+
+def test_the_very_last_weight_of_a_large_tensor_is_looked_at(tmp_path: Path) -> None:
+    """F32 is written as it is read, so that no quantizing finds what reading has missed."""
+    embedding = np.zeros((CHECKED_TOGETHER // 64 + 3, 64), np.float32)
+    embedding[-1, -1] = np.nan
+    config, edits = {"vocab_size": len(embedding)}, {"model.embed_tokens.weight": embedding}
+    folder = write_checkpoint(tmp_path / "checkpoint", config, edits=edits)
+    with pytest.raises(InputError, match=rf"embed_tokens.weight: nan at \[{len(embedding) - 1}, 63\]"):
+        converted(folder, "f32")
 
 
 def test_converting_does_not_import_torch() -> None:
