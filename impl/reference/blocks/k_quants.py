@@ -123,7 +123,7 @@ class Q2_K(OffsetSuperBlock):
 
     def pack_codes(self, codes: NDArray[np.uint8], blocks: NDArray[np.void]) -> None:
         """Four codes, 32 apart, in one byte."""
-        blocks["codes"] = pack_crumbs(codes)
+        blocks["codes"] = pack_crumbs(codes, 0)
 
     def unpack_codes(self, blocks: NDArray[np.void]) -> NDArray[np.uint8]:
         """Take the four apart."""
@@ -169,7 +169,7 @@ class Q5_K(OffsetSuperBlock):
 
     def pack_codes(self, codes: NDArray[np.uint8], blocks: NDArray[np.void]) -> None:
         """Four bits as in Q4_K; the fifth of code 32 k + j is bit k of byte j."""
-        blocks["fifth_bits"] = pack_bits(codes >> np.uint8(4))
+        blocks["fifth_bits"] = pack_bits(codes, 4)
         blocks["codes"] = _pack_halves(codes, 32)
 
     def unpack_codes(self, blocks: NDArray[np.void]) -> NDArray[np.uint8]:
@@ -203,8 +203,8 @@ class Q3_K(BlockFormat):
         codes = codes.reshape(-1, SIZE)
         blocks["unit"] = unit
         blocks["scales"] = _pack_q3_scales(scales)
-        blocks["third_bits"] = pack_bits(codes >> np.uint8(2))
-        blocks["codes"] = pack_crumbs(codes & np.uint8(3))
+        blocks["third_bits"] = pack_bits(codes, 2)
+        blocks["codes"] = pack_crumbs(codes, 0)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """unit * (scale - 32) * (code - 4)."""
@@ -240,7 +240,7 @@ class Q6_K(BlockFormat):
         blocks["unit"] = unit
         blocks["scales"] = scales
         blocks["codes"] = _pack_halves(codes, 64)
-        blocks["upper_bits"] = pack_crumbs(codes >> np.uint8(4))
+        blocks["upper_bits"] = pack_crumbs(codes, 4)
         blocks[np.abs(scale).max(axis=1) < VANISHING] = 0
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:

@@ -37,15 +37,21 @@ def unpack_nibbles(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 @compiled
-def pack_crumbs(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8[n, 256] below 4 to uint8[n, 64]: four codes, 32 apart, in a byte, the first lowest."""
-    packed = np.zeros((codes.shape[0], 64), np.uint8)
+def pack_crumbs(codes: NDArray[np.uint8], lowest: int) -> NDArray[np.uint8]:
+    """Bits ``lowest`` and ``lowest`` + 1 of uint8[n, 256] to uint8[n, 64]: of four codes, 32 apart, in a byte.
+
+    Those of the first are lowest.
+    """
+    packed = np.empty((codes.shape[0], 64), np.uint8)
     for block in range(codes.shape[0]):
-        for run in range(8):
-            shift, start = np.uint8(2 * (run % 4)), 32 * (run // 4)
-            crumbs, into = codes[block, 32 * run : 32 * run + 32], packed[block, start : start + 32]
-            for j in range(crumbs.size):
-                into[j] |= np.uint8(crumbs[j] << shift)
+        for start in range(0, 64, 32):
+            run, into = codes[block, 4 * start : 4 * start + 128], packed[block, start : start + 32]
+            for j in range(into.size):
+                crumbs = np.uint8(0)
+                for k in range(4):
+                    crumb = np.uint8(run[32 * k + j] >> np.uint8(lowest)) & np.uint8(3)
+                    crumbs |= np.uint8(crumb << np.uint8(2 * k))
+                into[j] = crumbs
     return packed
 
 
@@ -56,15 +62,17 @@ def unpack_crumbs(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 @compiled
-def pack_bits(bits: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8[n, 256] of 0 and 1 to uint8[n, 32]: bit 32 k + j becomes bit k of byte j."""
-    packed = np.zeros((bits.shape[0], 32), np.uint8)
-    for block in range(bits.shape[0]):
-        into = packed[block]
-        for k in range(8):
-            run = bits[block, 32 * k : 32 * k + 32]
-            for j in range(run.size):
-                into[j] |= np.uint8(run[j] << np.uint8(k))
+def pack_bits(codes: NDArray[np.uint8], bit: int) -> NDArray[np.uint8]:
+    """Bit ``bit`` of uint8[n, 256] to uint8[n, 32]: that of code 32 k + j becomes bit k of byte j."""
+    packed = np.empty((codes.shape[0], 32), np.uint8)
+    for block in range(codes.shape[0]):
+        run, into = codes[block], packed[block]
+        for j in range(into.size):
+            bits = np.uint8(0)
+            for k in range(8):
+                one = np.uint8(run[32 * k + j] >> np.uint8(bit)) & np.uint8(1)
+                bits |= np.uint8(one << np.uint8(k))
+            into[j] = bits
     return packed
 
 

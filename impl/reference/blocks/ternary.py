@@ -66,7 +66,7 @@ class TQ2_0(TernaryFormat):
         """Importance has no say."""
         scale, codes = self.fit(rows)
         write_float16(scale, bytes_of(blocks), 64)
-        blocks["codes"] = pack_crumbs(codes)
+        blocks["codes"] = pack_crumbs(codes, 0)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
         """Scale times code - 1."""
