@@ -22,51 +22,81 @@ from impl.reference.blocks.weighting import weights_from_rows
 
 SIZE = 32
 HALF = np.float32(0.5)
+MINIMUM_AT = 2
+"""The byte of a block that its minimum begins at, behind its scale."""
 TOGETHER = 128
-"""How many blocks are read twice before the next are, so that a first cache holds them."""
+"""How many blocks go through all steps before the next do, so that a first cache holds them."""
 CODE_LIMIT = np.float32(127)
 
 
-class SymmetricFormat(BlockFormat):
-    """weight = scale * (code - ``zero``); the largest magnitude takes code 0, whatever its sign."""
+class NibbleFormat(BlockFormat):
+    """Codes j and j + 16 share byte j of ``codes``; the fifth bit of code j, where codes have one, is bit j of 32."""
 
     values = SIZE
     shows_non_finite = True
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """The bytes that fifth bits and codes begin at; fifth bits at 0, where the scale is, are none."""
+        fields = self.layout.fields
+        return fields["fifth_bits"][1] if "fifth_bits" in fields else 0, fields["codes"][1]
+
+    def codes(self, blocks: NDArray[np.void]) -> NDArray[np.uint8]:
+        """uint8[blocks, 32]."""
+        low = unpack_nibbles(blocks["codes"])
+        if "fifth_bits" not in self.layout.fields:
+            return low
+        return low | np.unpackbits(blocks["fifth_bits"], axis=1, bitorder="little") << np.uint8(4)
+
+
+class SymmetricFormat(NibbleFormat):
+    """weight = scale * (code - ``zero``); the largest magnitude takes code 0, whatever its sign."""
+
     zero: int
     activation = "q8_0"
 
-    def fit(
-        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None
-    ) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-        """Scale float32[blocks] and codes uint8[blocks, 32]."""
-        x = rows.reshape(-1, SIZE)
-        if importance is not None:
-            return fit_scale(x, weights_from_rows(rows, importance).reshape(-1, SIZE), self.zero)
-        scale, codes = np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
-        _fit_extremes(x, np.int32(self.zero), scale, codes)
-        return scale, codes
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
+        """By importance, the scale is searched."""
+        x, into = rows.reshape(-1, SIZE), bytes_of(blocks)
+        if importance is None:
+            _divide_by_extremes(x, np.int32(self.zero), into, self.places)
+            return
+        scale, codes = fit_scale(x, weights_from_rows(rows, importance).reshape(-1, SIZE), self.zero)
+        write_float16(scale, into, 0)
+        _pack(codes, into, self.places)
+
+    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
+        """Scale times code - ``zero``."""
+        levels = self.codes(blocks).astype(np.int8) - np.int8(self.zero)
+        return levels * blocks["scale"].astype(np.float32)[:, None]
 
 
-class OffsetFormat(BlockFormat):
+class OffsetFormat(NibbleFormat):
     """weight = scale * code + minimum, with codes up to ``last``."""
 
-    values = SIZE
-    shows_non_finite = True
     last: int
     activation = "q8_1"
 
-    def fit(
-        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.uint8]]:
-        """Scale and minimum, float32[blocks] each, and codes uint8[blocks, 32]."""
-        x = rows.reshape(-1, SIZE)
-        if importance is not None:
-            weights = weights_from_rows(rows, importance).reshape(-1, SIZE)
-            scale, depth, codes = fit_scale_and_minimum(x, weights, self.last, -0.9, 0.05, 36)
-            return scale, -depth, codes
-        scale, minimum, codes = np.empty(len(x), np.float32), np.empty(len(x), np.float32), np.empty(x.shape, np.uint8)
-        _fit_ranges(x, np.int32(self.last), scale, minimum, codes)
-        return scale, minimum, codes
+    def quantize(
+        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
+    ) -> None:
+        """By importance, scale and minimum are searched."""
+        x, into = rows.reshape(-1, SIZE), bytes_of(blocks)
+        if importance is None:
+            _divide_by_ranges(x, np.int32(self.last), into, self.places)
+            return
+        weights = weights_from_rows(rows, importance).reshape(-1, SIZE)
+        scale, depth, codes = fit_scale_and_minimum(x, weights, self.last, -0.9, 0.05, 36)
+        write_float16(scale, into, 0)
+        write_float16(-depth, into, MINIMUM_AT)
+        _pack(codes, into, self.places)
+
+    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
+        """Scale times code plus minimum."""
+        scale, minimum = (blocks[field].astype(np.float32)[:, None] for field in ("scale", "minimum"))
+        return self.codes(blocks) * scale + minimum
 
 
 class Q4_0(SymmetricFormat):
@@ -76,19 +106,6 @@ class Q4_0(SymmetricFormat):
     layout = np.dtype([("scale", "<f2"), ("codes", "u1", 16)])
     zero = 8
 
-    def quantize(
-        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
-    ) -> None:
-        """Codes j and j + 16 share byte j."""
-        scale, codes = self.fit(rows, importance)
-        write_float16(scale, bytes_of(blocks), 0)
-        pack_nibbles(codes, bytes_of(blocks), 2)
-
-    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
-        """Scale times code - 8."""
-        codes = unpack_nibbles(blocks["codes"]).astype(np.int8) - np.int8(self.zero)
-        return codes * blocks["scale"].astype(np.float32)[:, None]
-
 
 class Q4_1(OffsetFormat):
     """4 bits above a minimum."""
@@ -96,20 +113,6 @@ class Q4_1(OffsetFormat):
     name = "q4_1"
     layout = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("codes", "u1", 16)])
     last = 15
-
-    def quantize(
-        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
-    ) -> None:
-        """Codes j and j + 16 share byte j."""
-        scale, minimum, codes = self.fit(rows, importance)
-        write_float16(scale, bytes_of(blocks), 0)
-        write_float16(minimum, bytes_of(blocks), 2)
-        pack_nibbles(codes, bytes_of(blocks), 4)
-
-    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
-        """Scale times code plus minimum."""
-        scale, minimum = (blocks[field].astype(np.float32)[:, None] for field in ("scale", "minimum"))
-        return unpack_nibbles(blocks["codes"]) * scale + minimum
 
 
 class Q5_0(SymmetricFormat):
@@ -119,20 +122,6 @@ class Q5_0(SymmetricFormat):
     layout = np.dtype([("scale", "<f2"), ("fifth_bits", "u1", 4), ("codes", "u1", 16)])
     zero = 16
 
-    def quantize(
-        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
-    ) -> None:
-        """Four bits as in Q4_0; the fifth of code j is bit j of 32."""
-        scale, codes = self.fit(rows, importance)
-        write_float16(scale, bytes_of(blocks), 0)
-        pack_fifth_bits(codes, bytes_of(blocks), 2)
-        pack_nibbles(codes, bytes_of(blocks), 6)
-
-    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
-        """Scale times code - 16."""
-        codes = _unpack_five_bits(blocks).astype(np.int8) - np.int8(self.zero)
-        return codes * blocks["scale"].astype(np.float32)[:, None]
-
 
 class Q5_1(OffsetFormat):
     """5 bits above a minimum."""
@@ -140,21 +129,6 @@ class Q5_1(OffsetFormat):
     name = "q5_1"
     layout = np.dtype([("scale", "<f2"), ("minimum", "<f2"), ("fifth_bits", "u1", 4), ("codes", "u1", 16)])
     last = 31
-
-    def quantize(
-        self, rows: NDArray[np.float32], importance: NDArray[np.float32] | None, blocks: NDArray[np.void]
-    ) -> None:
-        """Four bits as in Q4_1; the fifth of code j is bit j of 32."""
-        scale, minimum, codes = self.fit(rows, importance)
-        write_float16(scale, bytes_of(blocks), 0)
-        write_float16(minimum, bytes_of(blocks), 2)
-        pack_fifth_bits(codes, bytes_of(blocks), 4)
-        pack_nibbles(codes, bytes_of(blocks), 8)
-
-    def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
-        """Scale times code plus minimum."""
-        scale, minimum = (blocks[field].astype(np.float32)[:, None] for field in ("scale", "minimum"))
-        return _unpack_five_bits(blocks) * scale + minimum
 
 
 class Q8_0(BlockFormat):
@@ -204,36 +178,42 @@ class Q8_1(BlockFormat):
         return blocks["codes"] * blocks["scale"].astype(np.float32)[:, None]
 
 
-def _unpack_five_bits(blocks: NDArray[np.void]) -> NDArray[np.uint8]:
-    fifth_bits = np.unpackbits(blocks["fifth_bits"], axis=1, bitorder="little")
-    return unpack_nibbles(blocks["codes"]) | (fifth_bits << np.uint8(4))
-
-
 @compiled
-def _fit_extremes(x: NDArray[np.float32], zero: np.int32, scale: NDArray[np.float32], codes: NDArray[np.uint8]) -> None:
-    """Scale = first value of the largest magnitude over -``zero``; code = x / scale + zero."""
-    origin = np.zeros(TOGETHER, np.float32)
-    for first in range(0, x.shape[0], TOGETHER):
-        some, scales = x[first : first + TOGETHER], scale[first : first + TOGETHER]
-        scales[:] = extremes_of_blocks(some) / np.float32(-zero)
-        _divide(some, origin, scales, np.float32(zero), np.int32(2 * zero - 1), codes[first : first + TOGETHER])
-
-
-@compiled
-def _fit_ranges(
-    x: NDArray[np.float32],
-    last: np.int32,
-    scale: NDArray[np.float32],
-    minimum: NDArray[np.float32],
-    codes: NDArray[np.uint8],
+def _divide_by_extremes(
+    x: NDArray[np.float32], zero: np.int32, blocks: NDArray[np.uint8], places: tuple[int, int]
 ) -> None:
-    """Scale = largest less smallest, over ``last``; code = (x - smallest) / scale."""
+    """Scale = first value of the largest magnitude over -``zero``; code = x / scale + zero."""
+    origin, room = np.zeros(TOGETHER, np.float32), np.empty((TOGETHER, SIZE), np.uint8)
     for first in range(0, x.shape[0], TOGETHER):
-        some, scales = x[first : first + TOGETHER], scale[first : first + TOGETHER]
+        some, into = x[first : first + TOGETHER], blocks[first : first + TOGETHER]
+        scale, codes = extremes_of_blocks(some) / np.float32(-zero), room[: some.shape[0]]
+        _divide(some, origin, scale, np.float32(zero), np.int32(2 * zero - 1), codes)
+        write_float16(scale, into, 0)
+        _pack(codes, into, places)
+
+
+@compiled
+def _divide_by_ranges(
+    x: NDArray[np.float32], last: np.int32, blocks: NDArray[np.uint8], places: tuple[int, int]
+) -> None:
+    """Scale = largest less smallest, over ``last``; minimum = smallest; code = (x - smallest) / scale."""
+    room = np.empty((TOGETHER, SIZE), np.uint8)
+    for first in range(0, x.shape[0], TOGETHER):
+        some, into = x[first : first + TOGETHER], blocks[first : first + TOGETHER]
         smallest, largest = ranges_of_blocks(some)
-        scales[:] = (largest - smallest) / np.float32(last)
-        minimum[first : first + TOGETHER] = smallest
-        _divide(some, smallest, scales, ZERO, last, codes[first : first + TOGETHER])
+        scale, codes = (largest - smallest) / np.float32(last), room[: some.shape[0]]
+        _divide(some, smallest, scale, ZERO, last, codes)
+        write_float16(scale, into, 0)
+        write_float16(smallest, into, MINIMUM_AT)
+        _pack(codes, into, places)
+
+
+@compiled
+def _pack(codes: NDArray[np.uint8], blocks: NDArray[np.uint8], places: tuple[int, int]) -> None:
+    fifth_bits_at, codes_at = places
+    if fifth_bits_at > 0:
+        pack_fifth_bits(codes, blocks, fifth_bits_at)
+    pack_nibbles(codes, blocks, codes_at)
 
 
 @compiled
