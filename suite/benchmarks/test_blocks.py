@@ -145,7 +145,7 @@ def test_cost_against_size(
     _skip_without(contender, "types", type)
     weight = _weight(millions * 2**20 // COLUMNS)
     what = f"quantize {type}, {millions} M values"
-    _measure(what, contender, _quantizing(weight, type), weight.nbytes, benchmark, speeds)
+    _measure(what, contender, _quantizing(weight, type), weight.nbytes, benchmark, speeds, fewest_rounds=2)
 
 
 def _weight(rows: int) -> NDArray[np.float32]:
@@ -169,12 +169,18 @@ def _skip_without_cpus(contender: Contender) -> None:
 
 
 def _measure(
-    what: str, contender: Contender, work: Work, float32_bytes: int, benchmark: BenchmarkFixture, speeds: Speeds
+    what: str,
+    contender: Contender,
+    work: Work,
+    float32_bytes: int,
+    benchmark: BenchmarkFixture,
+    speeds: Speeds,
+    fewest_rounds: int = FEWEST_ROUNDS,
 ) -> None:
     """Let ``contender`` do ``work``, in turns with the one it is compared with."""
     other = COMPARED_WITH.get(contender)
     seconds = min(_seconds(work, contender) for _ in range(2))
-    rounds = round(min(max(SECONDS / seconds, FEWEST_ROUNDS), MOST_ROUNDS))
+    rounds = round(min(max(SECONDS / seconds, fewest_rounds), MOST_ROUNDS))
     of_the_other: list[float] = []
 
     def others_turn() -> None:
