@@ -13,6 +13,7 @@ from impl.reference.blocks.arithmetic import (
     write_float16,
 )
 from impl.reference.blocks.block_format import BlockFormat, bytes_of
+from impl.reference.blocks.weighting import ordered_sums
 
 SHIFTS = np.array([0, 2, 4, 6], dtype=np.uint8)
 
@@ -30,7 +31,7 @@ class Q1_0(BlockFormat):
     ) -> None:
         """The scale is the mean magnitude; a zero of either sign counts as positive. Importance has no say."""
         x = rows.reshape(-1, 128)
-        write_float16(_sums_of_magnitudes(x) / np.float32(128), bytes_of(blocks), 0)
+        write_float16(ordered_sums(np.abs(x)) / np.float32(128), bytes_of(blocks), 0)
         _pack_signs(x, bytes_of(blocks), 2)
 
     def dequantize(self, blocks: NDArray[np.void]) -> NDArray[np.float32]:
@@ -62,18 +63,6 @@ class Q2_0(BlockFormat):
         """Scale times code - 1."""
         codes = (blocks["codes"][:, :, None] >> SHIFTS & np.uint8(3)).reshape(-1, 64)
         return (codes.astype(np.int8) - np.int8(1)) * blocks["scale"].astype(np.float32)[:, None]
-
-
-@compiled
-def _sums_of_magnitudes(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Of each of float32[n, size], added from first to last."""
-    sums = np.empty(x.shape[0], np.float32)
-    for block in range(x.shape[0]):
-        total = ZERO
-        for i in range(x.shape[1]):
-            total += abs(x[block, i])
-        sums[block] = total
-    return sums
 
 
 @compiled
