@@ -9,6 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from impl.protocol import Converter, Dequantizer, Engine, Implementation, Quantizer
 from suite.audit.plugin import AuditSummary
+from suite.claims import ALL_QUESTIONS, Question, required
 from suite.kit import checkpoints, selection, verdicts
 from suite.kit.results import Measure
 from suite.kit.session import Session
@@ -28,6 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         metavar="NAME",
         help="what to test: a built-in name, module:Class or a manifest's path (repeatable)",
+    )
+    option(
+        "--require",
+        default=Question.RIGHT,
+        choices=[*Question, ALL_QUESTIONS],
+        help="which questions decide the exit code: right (default), that and another one, or all",
     )
     option("--backend", action="append", metavar="NAME", help="only this backend of the engines (repeatable)")
     option(
@@ -99,7 +106,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     verdicts.explain(item, call, item.config.stash[SESSION].options_for)
     report = yield
-    verdicts.decide(call, report)
+    verdicts.decide(call, report, required(item.config.getoption("--require")))
     return report
 
 

@@ -7,6 +7,7 @@ what kind of claim it is, where in the article it stands, and the figures the ar
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
 
 import pytest
@@ -14,6 +15,31 @@ import pytest
 Kind = Literal["requirement", "characteristic"]
 """``requirement``: every correct program satisfies it. ``characteristic``: correct programs may differ;
 an implementation that does says so under ``deviations`` and the report states it."""
+
+
+class Question(StrEnum):
+    """What a claim asks of a program. Whoever runs the suite chooses which of them decide the exit code."""
+
+    RIGHT = "right"
+    """Do the file or the blocks mean what they must? A program of which this fails is wrong."""
+    GOOD = "good"
+    """How near is it to the weights, beside ggml on the same input, type and importance?"""
+    IDENTICAL = "identical"
+    """Does it give, byte for byte or bit for bit, what ggml, llama.cpp or another named program gives?"""
+    CAREFUL = "careful"
+    """Is bad input refused, in words that name the place, and nothing lost or left behind?"""
+
+
+ALL_QUESTIONS = "all"
+"""What ``--require`` takes for every question at once."""
+
+
+def required(wanted: str) -> frozenset[Question]:
+    """The questions that decide the exit code where ``--require`` is ``wanted``.
+
+    A program that is wrong fails whatever else is asked, so *right* is always among them.
+    """
+    return frozenset(Question) if wanted == ALL_QUESTIONS else frozenset({Question.RIGHT, Question(wanted)})
 
 
 @dataclass(frozen=True)
@@ -25,6 +51,7 @@ class Claim:
     """
 
     id: str
+    question: Question
     kind: Kind = "requirement"
     article: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -46,24 +73,28 @@ NEOX = "没有蠢问题"
 DYNAMIC = "PyTorch：quantize_dynamic"
 PUZZLE = "动脑筋答案"
 
+RIGHT, GOOD, IDENTICAL, CAREFUL = Question
+
 _ALL = (
-    Claim("checkpoint.size", article=SIZES, figures={"model.safetensors, bytes": 269_060_552}),
-    Claim("conversion.names", article=NAMES, figures={"tensors": 272}),
-    Claim("conversion.order"),
-    Claim("conversion.values", article=F32),
-    Claim("conversion.permutation", article=PERMUTATION, figures={"heads of q": 9, "heads of k": 3}),
-    Claim("conversion.one-dimensional", article=QUANTIZATION, figures={"1-D tensors": 61}),
+    Claim("checkpoint.size", RIGHT, article=SIZES, figures={"model.safetensors, bytes": 269_060_552}),
+    Claim("conversion.names", RIGHT, article=NAMES, figures={"tensors": 272}),
+    Claim("conversion.order", RIGHT),
+    Claim("conversion.values", RIGHT, article=F32),
+    Claim("conversion.permutation", RIGHT, article=PERMUTATION, figures={"heads of q": 9, "heads of k": 3}),
+    Claim("conversion.one-dimensional", RIGHT, article=QUANTIZATION, figures={"1-D tensors": 61}),
     Claim(
         "conversion.types",
+        RIGHT,
         article=QUANTIZATION,
         figures={"q4_k: F32": 61, "q4_k: Q4_K": 30, "q4_k: Q5_0": 181},
     ),
-    Claim("conversion.mix"),
-    Claim("conversion.indivisible-row", article=QUANTIZATION),
-    Claim("conversion.minimal-keys", article=METADATA, figures={"keys": 8}),
-    Claim("conversion.full-keys"),
+    Claim("conversion.mix", IDENTICAL),
+    Claim("conversion.indivisible-row", CAREFUL, article=QUANTIZATION),
+    Claim("conversion.minimal-keys", RIGHT, article=METADATA, figures={"keys": 8}),
+    Claim("conversion.full-keys", RIGHT),
     Claim(
         "conversion.file-size",
+        RIGHT,
         article=SIZES,
         figures={
             "f32, bytes": 538_076_576,
@@ -75,22 +106,24 @@ _ALL = (
             "q8_0 without freq_base, bytes": 143_041_888,
         },
     ),
-    Claim("conversion.deterministic"),
-    Claim("bytes.q8_0-file", article=Q8_0, figures={"identical tensors": 272}),
+    Claim("conversion.deterministic", RIGHT),
+    Claim("bytes.q8_0-file", IDENTICAL, article=Q8_0, figures={"identical tensors": 272}),
     Claim(
         "bytes.noperm",
+        IDENTICAL,
         article=Q8_0,
         figures={"identical tensors": 212, "attn_q that differ": 30, "attn_k that differ": 30},
     ),
-    Claim("bytes.q4_k-against-imatrix", article=Q8_0, figures={"identical tensors": 61}),
-    Claim("bytes.quantize"),
-    Claim("bytes.quantize-importance"),
-    Claim("bytes.dequantize"),
-    Claim("bytes.fuzz"),
-    Claim("bytes.vectors"),
-    Claim("logits.own-equals-independent", article=Q8_0),
+    Claim("bytes.q4_k-against-imatrix", IDENTICAL, article=Q8_0, figures={"identical tensors": 61}),
+    Claim("bytes.quantize", IDENTICAL),
+    Claim("bytes.quantize-importance", IDENTICAL),
+    Claim("bytes.dequantize", IDENTICAL),
+    Claim("bytes.fuzz", IDENTICAL),
+    Claim("bytes.vectors", IDENTICAL),
+    Claim("logits.own-equals-independent", IDENTICAL, article=Q8_0),
     Claim(
         "logits.f32",
+        RIGHT,
         article=F32,
         figures={
             "quantized-activations: step 0": 4.39e-5,
@@ -105,6 +138,7 @@ _ALL = (
     ),
     Claim(
         "logits.ordering",
+        RIGHT,
         article=SIZES,
         figures={
             "quantized-activations, q8_0: step 0": 0.718,
@@ -123,6 +157,7 @@ _ALL = (
     ),
     Claim(
         "logits.mix-and-importance",
+        GOOD,
         article=SIZES,
         figures={
             "quantized-activations, q4_k: step 0": 3.776,
@@ -138,6 +173,7 @@ _ALL = (
     ),
     Claim(
         "logits.faults-stand-out",
+        RIGHT,
         article=SIZES,
         figures={
             "quantized-activations, no freq_base: step 0": 4.348,
@@ -146,11 +182,12 @@ _ALL = (
             "quantized-activations, noperm: equal argmax": 47,
         },
     ),
-    Claim("logits.snapshot"),
-    Claim("logits.repeatable"),
-    Claim("generation.f32", article=F32, figures={"tokens as the reference": 270}),
+    Claim("logits.snapshot", IDENTICAL),
+    Claim("logits.repeatable", RIGHT),
+    Claim("generation.f32", RIGHT, article=F32, figures={"tokens as the reference": 270}),
     Claim(
         "generation.divergence",
+        RIGHT,
         article=SIZES,
         figures={
             "quantized-activations, q8_0: first divergence": 26,
@@ -158,12 +195,13 @@ _ALL = (
             "quantized-activations, q4_0: first divergence": 3,
         },
     ),
-    Claim("generation.cache"),
-    Claim("metadata.no-keys", article=METADATA),
-    Claim("metadata.required-key", article=METADATA),
-    Claim("metadata.freq_base", article=METADATA),
+    Claim("generation.cache", RIGHT),
+    Claim("metadata.no-keys", CAREFUL, article=METADATA),
+    Claim("metadata.required-key", CAREFUL, article=METADATA),
+    Claim("metadata.freq_base", RIGHT, article=METADATA),
     Claim(
         "rope.neox",
+        RIGHT,
         article=NEOX,
         figures={
             "quantized-activations: step 0": 6.28e-1,
@@ -175,24 +213,26 @@ _ALL = (
             "dequantized: equal argmax": 270,
         },
     ),
-    Claim("rope.neox-bit-for-bit", kind="characteristic"),
-    Claim("causality.float32", article=PUZZLE, figures={"position 36, max|diff|": 0.0}),
-    Claim("causality.blocks", article=PUZZLE),
+    Claim("rope.neox-bit-for-bit", IDENTICAL, kind="characteristic"),
+    Claim("causality.float32", RIGHT, article=PUZZLE, figures={"position 36, max|diff|": 0.0}),
+    Claim("causality.blocks", RIGHT, article=PUZZLE),
     Claim(
         "causality.torch-dynamic",
+        RIGHT,
         kind="characteristic",
         article=PUZZLE,
         figures={"qnnpack: position 36, max|diff|": 6.637},
     ),
-    Claim("causality.torchao", kind="characteristic"),
-    Claim("device.metal"),
-    Claim("device.equals-cpu", article=SIZES),
-    Claim("device.packed"),
-    Claim("torch-int8.layers", article=DYNAMIC, figures={"linear layers": 211}),
-    Claim("torch-int8.tied-head", article=DYNAMIC),
-    Claim("torch-int8.no-engine", article=DYNAMIC),
+    Claim("causality.torchao", RIGHT, kind="characteristic"),
+    Claim("device.metal", RIGHT),
+    Claim("device.equals-cpu", RIGHT, article=SIZES),
+    Claim("device.packed", GOOD),
+    Claim("torch-int8.layers", RIGHT, article=DYNAMIC, figures={"linear layers": 211}),
+    Claim("torch-int8.tied-head", RIGHT, article=DYNAMIC),
+    Claim("torch-int8.no-engine", RIGHT, article=DYNAMIC),
     Claim(
         "torch-int8.error",
+        GOOD,
         kind="characteristic",
         article=DYNAMIC,
         figures={
@@ -208,13 +248,14 @@ _ALL = (
     ),
     Claim(
         "torch-int8.size",
+        GOOD,
         article=DYNAMIC,
         figures={"int8 state dict, bytes": 249_019_179, "float32 state dict, bytes": 538_160_905},
     ),
-    Claim("refusal.checkpoint"),
-    Claim("refusal.output"),
-    Claim("refusal.weights"),
-    Claim("refusal.overflow"),
+    Claim("refusal.checkpoint", CAREFUL),
+    Claim("refusal.output", CAREFUL),
+    Claim("refusal.weights", CAREFUL),
+    Claim("refusal.overflow", RIGHT),
 )
 
 CLAIMS: Mapping[str, Claim] = {each.id: each for each in _ALL}

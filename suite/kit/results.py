@@ -40,6 +40,8 @@ class Outcome(StrEnum):
     NOT_OFFERED = "not offered"
     HARDWARE_ABSENT = "hardware absent"
     UNDECIDED = "undecided"
+    NOT_MET = "not met"
+    """The claim does not hold, and answers a question that was not required of this run."""
     ERROR = "error"
 
     @property

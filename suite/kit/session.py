@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from suite.claims import Question
 from suite.kit.artifacts import ArtifactStore
 from suite.kit.checkpoints import Checkpoint, find_checkpoint
 from suite.kit.results import Result
@@ -139,6 +140,8 @@ class Session:
         """This project's own options as given, whichever implementation is run."""
         # With "=": pytest takes a folder that stands alone for one to look for tests in.
         given = [f"--backend={name}" for name in self._given("--backend")]
+        require = self._config.getoption("--require")
+        given += [f"--require={require}"] if require != Question.RIGHT else []
         given += [f"--steps={steps}"] if (steps := self._config.getoption("--steps")) else []
         checkpoint = self._config.getoption("--checkpoint")
         return given if checkpoint == "smollm2" else [f"--checkpoint={checkpoint}", *given]

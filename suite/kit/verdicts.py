@@ -3,11 +3,11 @@
 Claim and outcome travel as plain data in a report's ``user_properties``, as figures do.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import pytest
 
-from suite.claims import Claim
+from suite.claims import CLAIMS, Claim, Question
 from suite.kit.results import (
     FIGURE,
     SERIES,
@@ -56,11 +56,22 @@ def explain(item: pytest.Item, call: pytest.CallInfo, options_for: Callable[[str
         raised.add_note(f"{NOTE}{reproduction(item.nodeid, options_for(_implementation(item)))}")
 
 
-def decide(call: pytest.CallInfo, report: pytest.TestReport) -> None:
-    """Attach to a phase's report the outcome that it decides, if any."""
+def decide(call: pytest.CallInfo, report: pytest.TestReport, required: Set[Question]) -> None:
+    """Attach to a phase's report the outcome that it decides, if any.
+
+    A claim that does not hold and answers none of the ``required`` questions is *not met*, for pytest an expected
+    failure: it ends no run and decides no exit code. An error always does.
+    """
     outcome = _outcome(call, report)
+    if outcome is Outcome.FAIL and is_about_a_claim(report) and _question(report) not in required:
+        outcome = Outcome.NOT_MET
+        report.outcome, report.wasxfail = "skipped", next(iter(_crash(report).splitlines()), "")
     if outcome is not None:
         report.user_properties.append((OUTCOME, str(outcome)))
+
+
+def _question(report: pytest.TestReport) -> Question:
+    return next(CLAIMS[value["id"]].question for name, value in report.user_properties if name == CLAIM)
 
 
 def _outcome(call: pytest.CallInfo, report: pytest.TestReport) -> Outcome | None:
@@ -102,17 +113,22 @@ def result_of(report: pytest.TestReport) -> Result | None:
         case=described["case"],
         outcome=Outcome(outcome),
         figures=figures,
-        detail=_detail(report),
+        detail=_detail(report, Outcome(outcome)),
         node=report.nodeid,
         series=series,
     )
 
 
-def _detail(report: pytest.TestReport) -> str:
-    if hasattr(report, "wasxfail"):
+def _detail(report: pytest.TestReport, outcome: Outcome) -> str:
+    if hasattr(report, "wasxfail") and outcome is not Outcome.NOT_MET:
         return str(report.wasxfail)
     if report.skipped and isinstance(report.longrepr, tuple):
         return str(report.longrepr[2]).split(": ", maxsplit=1)[-1]
+    return _crash(report)
+
+
+def _crash(report: pytest.TestReport) -> str:
+    """What was raised, without the note on how to see it again."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash is not None else str(report.longrepr or "")
     return "\n".join(line for line in text.splitlines() if not line.startswith(NOTE))

@@ -11,7 +11,7 @@ from suite.kit.artifacts import written_beside
 from suite.kit.results import Figure, Outcome, Result, Series, reproduction
 
 SCHEMA = "gguf-conformance/report"
-VERSION = 1
+VERSION = 2
 SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 Json = Mapping[str, object]

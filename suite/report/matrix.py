@@ -14,6 +14,7 @@ SYMBOLS: Mapping[Outcome, str] = {
     Outcome.NOT_OFFERED: "–",
     Outcome.HARDWARE_ABSENT: "∅",
     Outcome.UNDECIDED: "?",
+    Outcome.NOT_MET: "△",
     Outcome.ERROR: "!",
 }
 """A sign for each outcome; it stands beside the word, never for it."""

@@ -11,11 +11,12 @@ TESTS = Path(__file__).parents[1]
 
 
 def catalogue() -> list[dict[str, str]]:
-    """Id, kind, section of the article and statement of every claim. Reads the tests; imports none."""
+    """Id, question, kind, section of the article and statement of every claim. Reads the tests; imports none."""
     statements = {claim: ast.get_docstring(test) or "" for claim, test, _ in claims_and_their_tests()}
     return [
         {
             "id": claim.id,
+            "question": claim.question.value,
             "kind": claim.kind,
             "article": claim.article,
             "statement": inspect.cleandoc(statements.get(claim.id, "")).replace("``", ""),

@@ -22,6 +22,7 @@ SHORT: Mapping[Outcome, str] = {
     Outcome.NOT_OFFERED: "n/o",
     Outcome.HARDWARE_ABSENT: "hw",
     Outcome.UNDECIDED: "und",
+    Outcome.NOT_MET: "not met",
     Outcome.ERROR: "ERROR",
 }
 """The outcomes as the columns of the matrix have room for."""

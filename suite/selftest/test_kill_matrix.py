@@ -83,7 +83,18 @@ def outcomes(
     kills, folder = KILLS[request.param], tmp_path_factory.mktemp("report")
     selected = [f"({name_of(fault)} and {TESTS[claim]})" for fault, claims in kills.items() for claim in claims]
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "suite", "-k", " or ".join(selected)),
+        *(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--require=all",
+            "suite",
+            "-k",
+            " or ".join(selected),
+        ),
         *(f"--impl=impl.faulty.{fault}" for fault in kills),
         *([f"--backend={backend}"] if backend else []),
         *(f"--checkpoint={checkpoint}", f"--cache={pytestconfig.getoption('--cache')}", f"--report={folder}"),

@@ -38,6 +38,14 @@ def test_hardware_absent():
 def test_undecided():
     raise Undecided("nothing recorded")
 
+@claim("bytes.fuzz")
+def test_not_required():
+    assert "these bytes" == "those bytes", "other bytes"
+
+@claim("bytes.vectors")
+def test_not_required_but_fell_over():
+    raise RuntimeError("fell over")
+
 @claim("bytes.dequantize")
 def test_skipped_by_other_means():
     pytest.skip("for another reason")
@@ -79,9 +87,11 @@ EXPECTED = {
     "bytes.noperm": "hardware absent",
     "bytes.quantize": "undecided",
     "bytes.dequantize": "undecided",
+    "bytes.fuzz": "not met",
+    "bytes.vectors": "error",
     "logits.f32": "error",
     "rope.neox": "deviation",
-    "rope.neox-bit-for-bit": "fail",
+    "rope.neox-bit-for-bit": "not met",
     "logits.ordering": "fail",
     "logits.snapshot": "error",
 }
@@ -112,6 +122,40 @@ def test_the_summary_shows_figures_reasons_and_reproductions(run: pytest.RunResu
             "*no Metal",
             "  pytest test_module.py::test_fail --checkpoint=tiny",
             "  pytest 'test_module.py::test_stale_deviation*' --checkpoint=tiny --impl=deviating:Deviating",
-            "deviating: 0 pass, 2 fail, 1 deviation, 0 not offered, 0 hardware absent, 0 undecided, 1 error",
+            "deviating: 0 pass, 1 fail, 1 deviation, 0 not offered, 0 hardware absent, 0 undecided, 1 not met, 1 error",
         ]
     )
+
+
+QUESTIONS = """
+from suite.claims import claim
+
+@claim("conversion.names")
+def test_right():
+    pass
+
+@claim("{claim}")
+def test_other():
+    assert False, "it does not hold"
+"""
+
+
+@pytest.mark.parametrize(
+    ("failing", "decided_by"),
+    [
+        ("conversion.values", {"right", "good", "identical", "careful", "all"}),
+        ("logits.mix-and-importance", {"good", "all"}),
+        ("bytes.quantize", {"identical", "all"}),
+        ("refusal.weights", {"careful", "all"}),
+    ],
+)
+def test_what_is_required_decides_the_exit_code(pytester: pytest.Pytester, failing: str, decided_by: set[str]) -> None:
+    pytester.makeconftest((ROOT / "conftest.py").read_text())
+    pytester.makepyfile(test_module=QUESTIONS.replace("{claim}", failing))
+    pytester.makeini(f"[pytest]\npythonpath = {ROOT}\n")
+    failed = {
+        wanted
+        for wanted in ("right", "good", "identical", "careful", "all")
+        if pytester.runpytest_subprocess("--checkpoint=tiny", f"--require={wanted}").ret != pytest.ExitCode.OK
+    }
+    assert failed == decided_by

@@ -64,7 +64,7 @@ def claim_another_outcome(document: dict) -> None:
 
 
 def come_from_another_version(document: dict) -> None:
-    document["version"] = 2
+    document["version"] = 1
 
 
 def be_something_else(document: dict) -> None:
@@ -84,7 +84,7 @@ def measure_text(document: dict) -> None:
     [
         (drop_a_result, "found 9 results, expected the 10 of its footer"),
         (claim_another_outcome, r"\$\.results\[1\]\.outcome: 'skipped'"),
-        (come_from_another_version, "found version 2, expected gguf-conformance/report version 1"),
+        (come_from_another_version, "found version 1, expected gguf-conformance/report version 2"),
         (be_something_else, "found no report of this suite"),
         (lose_the_footer, "'footer' is a required property"),
         (measure_text, r"\$\.results\[0\]\.figures\[0\]\.measured"),
