@@ -107,6 +107,13 @@ _ALL = (
         },
     ),
     Claim("conversion.deterministic", RIGHT),
+    Claim("blocks.sound", RIGHT),
+    Claim("blocks.sound-importance", RIGHT),
+    Claim("blocks.rows", RIGHT),
+    Claim("blocks.non-finite", RIGHT),
+    Claim("blocks.values", RIGHT),
+    Claim("blocks.error", GOOD),
+    Claim("blocks.error-importance", GOOD),
     Claim("bytes.q8_0-file", IDENTICAL, article=Q8_0, figures={"identical tensors": 272}),
     Claim(
         "bytes.noperm",

@@ -1,17 +1,18 @@
 """Bytes against other people's quantizers: ggml's C library, and llama.cpp's quantizer on whole files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from impl.catalogue import resolve
-from impl.errors import InputError
 from impl.protocol import Converter, Dequantizer, Quantizer
 from suite.claims import claim
-from suite.kit import layout, surgery
-from suite.kit.block_inputs import COLUMNS, FINITE, IMPORTANCES, SEED
-from suite.kit.names import layer_of
+from suite.kit import surgery
+from suite.kit.answers import dequantized
+from suite.kit.block_cases import BlockCase, hard_cases, real_cases
+from suite.kit.block_differences import BlocksDifference
+from suite.kit.block_inputs import IMPORTANCES
+from suite.kit.block_values import random_blocks
+from suite.kit.oracle import needs_importance, quantized_by, quantized_by_ggml, read_by_ggml
 from suite.kit.results import Measure, Undecided
 from suite.kit.runs import Runs
 from suite.kit.selection import ORACLE, require_importance, require_member
@@ -19,6 +20,8 @@ from suite.kit.tensors import FileComparison, compare_files
 
 ROWS_OF_A_TENSOR = 512
 """Enough to meet every code many times, few enough for the slowest type's search."""
+SHOWN = 4
+"""Inputs that a message lists."""
 
 
 @claim("bytes.q8_0-file")
@@ -71,8 +74,10 @@ def test_quantized_blocks_are_byte_identical_to_ggml(
 ) -> None:
     """Quantizing gives the bytes of ggml's C library, on real tensors and on blocks chosen to be hard."""
     require_member(quantizer, "types", block_type)
-    weights = {**_hard_weights(), **_real_weights(runs, block_type)}
-    _require_equal_bytes(quantizer, block_type, {name: (weight, None) for name, weight in weights.items()}, measured)
+    if needs_importance(block_type):
+        raise Undecided(f"{ORACLE} quantizes no {block_type} without importance")
+    cases = [*hard_cases(), *real_cases(runs.source, block_type, ROWS_OF_A_TENSOR)]
+    _require_equal_bytes(quantizer, block_type, cases, measured)
 
 
 @claim("bytes.quantize-importance")
@@ -82,12 +87,7 @@ def test_blocks_quantized_with_importance_are_byte_identical_to_ggml(
     """With an importance for each column, too, quantizing gives the bytes of ggml's C library."""
     require_member(quantizer, "types", block_type)
     require_importance(quantizer, "quantize")
-    cases = {
-        f"{name}, importance {importance.name}": (weight, importance.columns())
-        for name, weight in _hard_weights().items()
-        for importance in IMPORTANCES
-    }
-    _require_equal_bytes(quantizer, block_type, cases, measured)
+    _require_equal_bytes(quantizer, block_type, hard_cases(IMPORTANCES), measured)
 
 
 @claim("bytes.dequantize")
@@ -96,16 +96,17 @@ def test_dequantized_blocks_are_byte_identical_to_ggml(
 ) -> None:
     """Dequantizing gives, bit for bit, the float32 values of ggml's C library, on any bytes."""
     require_member(dequantizer, "readable_types", block_type)
-    oracle = resolve(ORACLE)
-    row_bytes = layout.tensor_bytes((COLUMNS,), block_type)
-    random = np.random.default_rng(SEED).integers(0, 256, (64, row_bytes), dtype=np.uint8)
-    own, expected = (each.dequantize(random, block_type) for each in (dequantizer, oracle))
+    blocks = random_blocks(block_type)
+    own, expected = dequantized(dequantizer, blocks, block_type), read_by_ggml(blocks, block_type)
     measured("values compared", own.size)
-    assert own.shape == expected.shape
     # Random scales are sometimes NaN, whose payload has no meaning.
     same = (own.view(np.uint32) == expected.view(np.uint32)) | (np.isnan(own) & np.isnan(expected))
     assert own.size
-    assert same.all(), f"{block_type}: {np.count_nonzero(~same)} of {own.size} values differ from {ORACLE}'s"
+    row, column = np.unravel_index(np.argmin(same), same.shape)
+    assert same.all(), (
+        f"{block_type}: {np.count_nonzero(~same)} of {own.size} values differ from {ORACLE}'s; row {row}, column "
+        f"{column} reads as {own[row, column]!r} where {expected[row, column]!r} is right"
+    )
 
 
 def _draw(measured: Measure, comparison: FileComparison) -> None:
@@ -118,45 +119,18 @@ def _draw(measured: Measure, comparison: FileComparison) -> None:
     measured.series("share of bytes that differ", shares.values(), list(shares))
 
 
-Cases = Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32] | None]]
-"""By name, weights and the importance to quantize them with."""
-
-
-def _require_equal_bytes(quantizer: Quantizer, block_type: str, cases: Cases, measured: Measure) -> None:
-    total, failures = 0, []
-    for name, (weight, importance) in cases.items():
-        expected = _oracle_bytes(weight, block_type, importance)
-        own = quantizer.quantize(weight, block_type, *(() if importance is None else (importance,)))
-        assert own.shape == expected.shape, f"{name}: {list(own.shape)} where {list(expected.shape)} is right"
-        total += own.size
-        differing = int(np.count_nonzero(own != expected))
-        if differing:
-            failures.append((name, differing, own.size))
+def _require_equal_bytes(quantizer: Quantizer, block_type: str, cases: Iterable[BlockCase], measured: Measure) -> None:
+    differences = []
+    for case in cases:
+        found, expected = quantized_by(quantizer, case, block_type), quantized_by_ggml(case, block_type)
+        differences.append(BlocksDifference.of(case.name, block_type, found, expected))
+    total = sum(each.blocks_bytes for each in differences)
     measured("bytes compared", total)
-    measured("bytes that differ", sum(differing for _, differing, _ in failures))
-    worst = "; ".join(f"{name}: {differing} of {size}" for name, differing, size in failures[:4])
+    measured("bytes that differ", sum(each.bytes for each in differences))
+    measured("values that differ", sum(each.values for each in differences))
+    differing = [each for each in differences if each.bytes]
     assert total
-    assert not failures, f"{block_type} differs from {ORACLE} on {len(failures)} of {len(cases)} inputs: {worst}"
-
-
-def _oracle_bytes(
-    weight: NDArray[np.float32], block_type: str, importance: NDArray[np.float32] | None
-) -> NDArray[np.uint8]:
-    try:
-        return resolve(ORACLE).quantize(weight, block_type, importance)
-    except InputError as error:
-        raise Undecided(str(error)) from error
-
-
-def _hard_weights() -> dict[str, NDArray[np.float32]]:
-    return {chosen.name: chosen.weight() for chosen in FINITE}
-
-
-def _real_weights(runs: Runs, block_type: str) -> dict[str, NDArray[np.float32]]:
-    """The first rows of every matrix of the first and last layer, and of the embedding, that the block divides."""
-    block, _ = layout.block_size(block_type)
-    return {
-        name: runs.source.gguf_tensor(name)[:ROWS_OF_A_TENSOR]
-        for name, shape in runs.source.gguf_shapes().items()
-        if len(shape) == 2 and shape[-1] % block == 0 and layer_of(name) in (-1, 0, runs.source.layers - 1)
-    }
+    assert not differing, (
+        f"{block_type} differs from {ORACLE} on {len(differing)} of {len(differences)} inputs\n"
+        + "\n".join(map(str, differing[:SHOWN]))
+    )

@@ -6,6 +6,7 @@ import pytest
 from impl.protocol import Implementation, takes_importance
 from suite.claims import claim
 from suite.kit import vectors
+from suite.kit.answers import dequantized, quantized
 from suite.kit.results import Measure
 from suite.kit.selection import require, require_member
 from suite.kit.vectors import Vector
@@ -34,12 +35,10 @@ def test_recorded_vectors_are_byte_identical(
 
 
 def _quantized_alike(implementation: Implementation, block_type: str, vector: Vector) -> bool:
-    importance = () if vector.importance is None else (vector.importance,)
-    blocks = implementation.quantize(vector.weight[None], block_type, *importance)
+    blocks = quantized(implementation, vector.weight[None], block_type, vector.importance)
     return np.array_equal(blocks, vector.blocks[None])
 
 
 def _dequantized_alike(implementation: Implementation, block_type: str, vector: Vector) -> bool:
-    weight = implementation.dequantize(vector.blocks[None], block_type)
     # As bits: -0.0 is not 0.0.
-    return weight.shape == (1, vector.weight.size) and weight.tobytes() == vector.weight.tobytes()
+    return dequantized(implementation, vector.blocks[None], block_type).tobytes() == vector.weight.tobytes()

@@ -66,6 +66,58 @@ class TruncatedScale(FaultyQuantizer):
     faulty = staticmethod(_truncated_scale)
 
 
+def _with_scale(weight: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Q8_0 with a scale float32[blocks, 1] for each block."""
+    blocks = quantize(weight, "q8_0")
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+    fields = _fields(blocks, "q8_0")
+    fields["codes"] = np.round(weight.reshape(-1, 32) * inverse)
+    fields["scale"] = scale[:, 0]
+    return blocks
+
+
+def _power_of_two_scale(weight: NDArray[np.float32], type: str) -> NDArray[np.uint8]:
+    if type != "q8_0":
+        return quantize(weight, type)
+    scale = np.abs(weight.reshape(-1, 32)).max(axis=1, keepdims=True) / np.float32(127)
+    with np.errstate(divide="ignore"):
+        return _with_scale(weight, np.exp2(np.ceil(np.log2(scale))))
+
+
+class PowerOfTwoScale(FaultyQuantizer):
+    """Rounds Q8_0's scale up to a power of two: right, and half as good again."""
+
+    name = "power-of-two-scale"
+    faulty = staticmethod(_power_of_two_scale)
+
+
+def _scale_of_the_tensor(weight: NDArray[np.float32], type: str) -> NDArray[np.uint8]:
+    if type != "q8_0":
+        return quantize(weight, type)
+    scale = np.abs(weight).max() / np.float32(127)
+    return _with_scale(weight, np.full((weight.size // 32, 1), scale, np.float32))
+
+
+class ScaleOfTheTensor(FaultyQuantizer):
+    """Gives every block of Q8_0 the scale of the whole tensor."""
+
+    name = "scale-of-the-tensor"
+    faulty = staticmethod(_scale_of_the_tensor)
+
+
+def _lost_last_run(weight: NDArray[np.float32], type: str) -> NDArray[np.uint8]:
+    weight = weight.copy()
+    weight[:, -32:] = 0
+    return quantize(weight, type)
+
+
+class LostLastRun(FaultyQuantizer):
+    """Leaves the last 32 weights of a row out."""
+
+    name = "lost-last-run"
+    faulty = staticmethod(_lost_last_run)
+
+
 def _adjacent_nibbles(weight: NDArray[np.float32], type: str) -> NDArray[np.uint8]:
     blocks = quantize(weight, type)
     if type == "q4_0":

@@ -24,6 +24,8 @@ class BlockInput:
     catches: str
     """The fault that shows on these weights."""
     build: Callable[[Generator], NDArray[np.floating]]
+    ordinary: bool = False
+    """Whether trained weights are distributed like these."""
 
     def weight(self) -> NDArray[np.float32]:
         """Float32[8, 512], the same at every call."""
@@ -166,8 +168,8 @@ def _with(value: float) -> Callable[[Generator], NDArray[np.floating]]:
 
 FINITE: tuple[BlockInput, ...] = (
     BlockInput("cosine", "ggml's own test data, 0.1 + 2 cos i: any gross fault", _cosine),
-    BlockInput("normal", "a search that picks another candidate, a fused multiply-add", _normal),
-    BlockInput("heavy tails", "a scale dominated by one weight", _heavy_tails),
+    BlockInput("normal", "a search that picks another candidate, a fused multiply-add", _normal, ordinary=True),
+    BlockInput("heavy tails", "a scale dominated by one weight", _heavy_tails, ordinary=True),
     BlockInput("one outlier a block", "codes that all round to the middle", _one_outlier_a_block),
     BlockInput("zeros", "division by a zero scale", lambda random: np.zeros(1)),
     BlockInput("signed zeros", "a sign that leaks from -0 into the scale or minimum", _signed_zeros),
