@@ -120,13 +120,15 @@ def _draw(measured: Measure, comparison: FileComparison) -> None:
 
 
 def _require_equal_bytes(quantizer: Quantizer, block_type: str, cases: Iterable[BlockCase], measured: Measure) -> None:
-    differences = []
+    differences, compared = [], 0
     for case in cases:
+        compared += case.weight.size
         found, expected = quantized_by(quantizer, case, block_type), quantized_by_ggml(case, block_type)
         differences.append(BlocksDifference.of(case.name, block_type, found, expected))
     total = sum(each.blocks_bytes for each in differences)
     measured("bytes compared", total)
     measured("bytes that differ", sum(each.bytes for each in differences))
+    measured("values compared", compared)
     measured("values that differ", sum(each.values for each in differences))
     differing = [each for each in differences if each.bytes]
     assert total

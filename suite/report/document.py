@@ -9,6 +9,7 @@ from pathlib import Path
 from impl.errors import InputError
 from suite.kit.artifacts import written_beside
 from suite.kit.results import Figure, Outcome, Result, Series, reproduction
+from suite.report.verdict import verdict
 
 SCHEMA = "gguf-conformance/report"
 VERSION = 2
@@ -33,6 +34,20 @@ class Report:
     def note(self) -> str:
         """What a reader has to know of the checkpoint; empty where nothing."""
         return self.header["checkpoint"]["note"]
+
+    @property
+    def questions(self) -> Mapping[str, str]:
+        """What each claim asks, by its id."""
+        return {entry["id"]: entry["question"] for entry in self.claims}
+
+    @property
+    def verdicts(self) -> Sequence[Json]:
+        """The answers to the four questions for each implementation, as words and as data."""
+        found = []
+        for name in dict.fromkeys(each.implementation for each in self.results if each.implementation):
+            of_one = verdict([each for each in self.results if each.implementation == name], self.questions)
+            found.append({"implementation": name, "line": of_one.line, **asdict(of_one)})
+        return found
 
     def reproduction(self, result: Result) -> str:
         """The shell command that decides one case again."""
@@ -66,6 +81,7 @@ def write_json(report: Report, path: Path) -> None:
         "header": report.header,
         "claims": report.claims,
         "results": [asdict(result) for result in report.results],
+        "verdicts": report.verdicts,
         "footer": report.footer,
     }
     with written_beside(path) as unfinished:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from suite.kit.results import Outcome, Result
 from suite.report.document import Report
+from suite.report.verdict import Verdict, verdict
 
 SYMBOLS: Mapping[Outcome, str] = {
     Outcome.PASS: "✓",
@@ -20,7 +21,7 @@ SYMBOLS: Mapping[Outcome, str] = {
 """A sign for each outcome; it stands beside the word, never for it."""
 
 ALWAYS_TOLD = (Outcome.PASS, Outcome.FAIL, Outcome.ERROR)
-"""The outcomes whose number a verdict gives even where it is 0."""
+"""The outcomes whose number a tally gives even where it is 0."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,12 @@ class Subject:
         return f"{named} @ {self.machine}" if self.machine else named
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
+        """The answers to the four questions."""
+        return verdict(self.results, self.report.questions)
+
+    @property
+    def tally(self) -> str:
         """The number of cases of every outcome, e.g. ``370 pass, 0 fail, 0 error, 70 not offered``."""
         counts = Counter(result.outcome for result in self.results)
         order = (*ALWAYS_TOLD, *(outcome for outcome in Outcome if outcome not in ALWAYS_TOLD and counts[outcome]))

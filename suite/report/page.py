@@ -14,6 +14,7 @@ from suite.kit.results import Outcome, Result
 from suite.report import figures, step_plot, tensor_grid
 from suite.report.document import Report
 from suite.report.matrix import SYMBOLS, Subject, claims_of, subjects
+from suite.report.verdict import TYPE_COLUMNS, type_cells
 
 HERE = Path(__file__).parent
 NOT_EXERCISED = (Outcome.NOT_OFFERED, Outcome.HARDWARE_ABSENT, Outcome.UNDECIDED)
@@ -70,6 +71,8 @@ def render(reports: Sequence[Report]) -> str:
         unselected=[claim for claim in claims if not any(subject.cases(claim) for subject in columns)],
         figure_rows=lambda columns: [row for claim in claims for row in figures.rows(claim, columns)],
         relative_difference=figures.relative_difference,
+        type_columns=TYPE_COLUMNS,
+        type_cells=type_cells,
         drawings=list(_drawings(columns, list(claims))),
         step_plot=step_plot,
         tensor_grid=tensor_grid,

@@ -8,9 +8,13 @@ from suite.kit.results import Figure, Outcome, Result
 from suite.report.document import Report
 from suite.report.figures import number
 from suite.report.matrix import Subject, claims_of, subjects
+from suite.report.verdict import TYPE_COLUMNS, TypeRow, type_cells
 
 FEW = 10
 """Up to so many cases, each one that passed is listed with its figures; of more, only their number is."""
+
+TOLD = 3
+"""So many different reasons of one outcome of a claim are told; the report has them all."""
 
 FIGURES = " " * 18
 LABEL = 58
@@ -42,11 +46,14 @@ def summary_lines(report: Report) -> Iterator[str]:
     if len(implementations) > 1:
         yield from _matrix_lines(implementations, list(order))
     yield from _reproductions(report)
+    for subject in implementations:
+        yield from _type_lines(subject.implementation, subject.verdict.types)
     yield from (f"note: {note}" for note in (report.note, report.incompleteness) if note)
     for subject in columns:
         counts = Counter(result.outcome for result in subject.results)
         tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome)
         yield f"{subject.implementation or 'no implementation'}: {tally}"
+    yield from (f"{subject.name}: {subject.verdict.line}" for subject in implementations)
 
 
 def _matrix_lines(implementations: Sequence[Subject], claims: Sequence[str]) -> Iterator[str]:
@@ -61,6 +68,18 @@ def _matrix_lines(implementations: Sequence[Subject], claims: Sequence[str]) -> 
     yield ""
 
 
+def _type_lines(implementation: str, types: Sequence[TypeRow]) -> Iterator[str]:
+    """One line for each type of which an error was measured."""
+    measured = [row for row in types if row.ratio is not None]
+    if not measured:
+        return
+    table = [[implementation, *TYPE_COLUMNS], *([row.type, *type_cells(row)] for row in measured)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for name, *cells in table:
+        yield "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])])
+    yield ""
+
+
 def _cell(subject: Subject, claim: str) -> str:
     counts = subject.counts(claim)
     if sum(counts.values()) == 1:
@@ -69,23 +88,35 @@ def _cell(subject: Subject, claim: str) -> str:
 
 
 def _claim_lines(claim: str, cases: Sequence[Result]) -> Iterator[str]:
-    for (outcome, detail), alike in groupby(sorted(cases, key=_outcome_and_detail), key=_outcome_and_detail):
+    for outcome, alike in groupby(sorted(cases, key=lambda result: result.outcome), key=lambda result: result.outcome):
         rows = list(alike)
-        if outcome is Outcome.PASS and len(rows) > FEW:
+        if outcome is not Outcome.PASS:
+            yield from _told(claim, outcome, rows)
+        elif len(rows) > FEW:
             yield f"  {outcome:<15} {claim}: {len(rows)} cases"
-        elif outcome is Outcome.PASS:
-            yield from _listed(claim, rows)
         else:
-            names = ", ".join(result.case for result in rows if result.case)
-            yield f"  {outcome:<15} {claim}{f' [{names}]' if names else ''}"
-            if detail:
-                yield f"{FIGURES}{detail}"
-            yield from (_figure_line(figure) for result in rows for figure in result.figures)
+            yield from _listed(claim, rows)
 
 
-def _outcome_and_detail(result: Result) -> tuple[Outcome, str]:
-    # What is not offered differs in the name of the case alone.
-    return result.outcome, "" if result.outcome is Outcome.NOT_OFFERED else result.summary
+def _told(claim: str, outcome: Outcome, rows: Sequence[Result]) -> Iterator[str]:
+    """Cases that did not pass: the first reasons with their figures, of the others only the names."""
+    by_detail: dict[str, list[Result]] = {}
+    for result in rows:
+        # What is not offered differs in the name of the case alone.
+        by_detail.setdefault("" if outcome is Outcome.NOT_OFFERED else result.summary, []).append(result)
+    told, others = list(by_detail.items())[:TOLD], list(by_detail.values())[TOLD:]
+    for detail, alike in told:
+        yield f"  {outcome:<15} {claim}{_names(alike)}"
+        if detail:
+            yield f"{FIGURES}{detail}"
+        yield from (_figure_line(figure) for result in alike for figure in result.figures)
+    if others:
+        yield f"  {outcome:<15} {claim}{_names([result for alike in others for result in alike])}"
+
+
+def _names(rows: Sequence[Result]) -> str:
+    names = ", ".join(result.case for result in rows if result.case)
+    return f" [{names}]" if names else ""
 
 
 def _listed(claim: str, rows: Sequence[Result]) -> Iterator[str]:
