@@ -82,9 +82,11 @@ _ALL = (
     Claim("conversion.values", RIGHT, article=F32),
     Claim("conversion.permutation", RIGHT, article=PERMUTATION, figures={"heads of q": 9, "heads of k": 3}),
     Claim("conversion.one-dimensional", RIGHT, article=QUANTIZATION, figures={"1-D tensors": 61}),
+    Claim("conversion.tensors", RIGHT),
+    Claim("conversion.types", RIGHT, article=QUANTIZATION),
     Claim(
-        "conversion.types",
-        RIGHT,
+        "conversion.fallback",
+        IDENTICAL,
         article=QUANTIZATION,
         figures={"q4_k: F32": 61, "q4_k: Q4_K": 30, "q4_k: Q5_0": 181},
     ),
@@ -94,7 +96,7 @@ _ALL = (
     Claim("conversion.full-keys", RIGHT),
     Claim(
         "conversion.file-size",
-        RIGHT,
+        IDENTICAL,
         article=SIZES,
         figures={
             "f32, bytes": 538_076_576,
@@ -223,6 +225,7 @@ _ALL = (
     Claim("rope.neox-bit-for-bit", IDENTICAL, kind="characteristic"),
     Claim("causality.float32", RIGHT, article=PUZZLE, figures={"position 36, max|diff|": 0.0}),
     Claim("causality.blocks", RIGHT, article=PUZZLE),
+    Claim("causality.alone", IDENTICAL, article=PUZZLE, figures={"position 36, max|diff|": 0.0}),
     Claim(
         "causality.torch-dynamic",
         RIGHT,

@@ -79,8 +79,7 @@ def test_the_error_is_near_ggmls(runs: Runs, quantizer: Quantizer, block_type: s
     """On ordinary weights, chosen and real, the error in all is at most 1.1 times ggml's; less than 1 is better than
     ggml, and for the legacy types the least that the format allows is known too."""
     require_member(quantizer, "types", block_type)
-    values, size = layout.block_size(block_type)
-    measured("bits per weight", 8 * size / values)
+    measured("bits per weight", layout.bits_per_weight(block_type))
     cases = [*_ordinary(), *real_cases(runs.source, block_type, ROWS)]
     found = [block_errors(case, block_type, quantized_by(quantizer, case, block_type)) for case in cases]
     measured("error / weights", found[0].share)

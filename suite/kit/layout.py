@@ -47,6 +47,12 @@ def block_size(type: str) -> tuple[int, int]:
     return gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type.upper()]]
 
 
+def bits_per_weight(type: str) -> float:
+    """What a weight of a type takes in a file."""
+    values, size = block_size(type)
+    return 8 * size / values
+
+
 def type_of(shape: tuple[int, ...], recipe: str) -> str:
     """The type that a recipe named after a type gives a tensor: 1-D stays F32, rows decide the fallback."""
     if len(shape) == 1:

@@ -10,6 +10,12 @@ from suite.kit.results import Outcome, Result
 
 DECIDED = (Outcome.PASS, Outcome.FAIL, Outcome.NOT_MET, Outcome.DEVIATION, Outcome.ERROR)
 NOT_ASKED = "not asked"
+NOT_HELD: Mapping[str, Sequence[Outcome]] = {
+    "no": (Outcome.FAIL, Outcome.NOT_MET),
+    "fell over": (Outcome.ERROR,),
+    "declared otherwise": (Outcome.DEVIATION,),
+}
+"""How a verdict tells the outcomes that are no pass."""
 FLOAT_BITS = 16
 """Of as many bits on, a type is a float, of which nothing is searched."""
 RATIO = "error / ggml's"
@@ -67,19 +73,17 @@ def verdict(results: Sequence[Result], questions: Mapping[str, str]) -> Verdict:
 
 
 def _yes_or_no(results: Sequence[Result]) -> str:
-    """``yes``, or by claim how many cases do not hold, those apart that the program declares."""
+    """``yes``, or by claim how many cases do not hold, fell over, or differ as the program declares."""
     if not results:
         return NOT_ASKED
-    failing = _by_claim(results, lambda outcome: outcome not in (Outcome.PASS, Outcome.DEVIATION))
-    declared = _by_claim(results, lambda outcome: outcome is Outcome.DEVIATION)
-    answers = ([f"no: {failing}"] if failing else []) + ([f"declared otherwise: {declared}"] if declared else [])
-    return "; ".join(answers) or "yes"
+    told = {words: _by_claim(results, outcomes) for words, outcomes in NOT_HELD.items()}
+    return "; ".join(f"{words}: {claims}" for words, claims in told.items() if claims) or "yes"
 
 
-def _by_claim(results: Sequence[Result], counts: Callable[[Outcome], bool]) -> str:
+def _by_claim(results: Sequence[Result], outcomes: Sequence[Outcome]) -> str:
     """E.g. ``blocks.rows 2 of 25, blocks.values 1 of 28``; empty where none counts."""
     asked = Counter(each.claim for each in results)
-    counted = Counter(each.claim for each in results if counts(each.outcome))
+    counted = Counter(each.claim for each in results if each.outcome in outcomes)
     return ", ".join(f"{claim} {number} of {asked[claim]}" for claim, number in counted.items())
 
 

@@ -11,66 +11,91 @@ from pathlib import Path
 
 import pytest
 
-from suite.claims import CLAIMS
+from suite.claims import CAREFUL, CLAIMS, GOOD, IDENTICAL, RIGHT, Question
 from suite.report.statements import claims_and_their_tests
 
 ROOT = Path(__file__).parents[2]
 
-KILLS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+
+class Kill:
+    """The question that a fault answers wrongly, the claims that must fail of it and those that must not."""
+
+    def __init__(self, question: Question, *claims: str, spares: tuple[str, ...] = ()) -> None:
+        self.question, self.claims, self.spares = question, claims, spares
+
+
+KILLS: Mapping[str, Mapping[str, Kill]] = {
     "tiny": {
-        "converters:NoPermutation": ("conversion.permutation", "conversion.values", "logits.f32", "generation.f32"),
-        "converters:KPermutedWithQueryHeads": ("conversion.permutation", "conversion.values"),
-        "converters:KPermutedWithQuotient": ("conversion.permutation", "conversion.values"),
-        "converters:LayersInReverse": ("conversion.order",),
-        "converters:QuantizedNorms": ("conversion.one-dimensional", "conversion.types"),
-        "converters:NoFreqBase": ("conversion.minimal-keys", "conversion.full-keys", "conversion.file-size"),
-        "converters:NoTokenizer": ("conversion.full-keys",),
-        "converters:StampedFiles": ("conversion.deterministic", "conversion.minimal-keys"),
-        "converters:IgnoredRecipe": ("conversion.types", "logits.ordering"),
-        "converters:PartialFiles": ("refusal.checkpoint", "refusal.output"),
-        "converters:SilentAboutNames": ("refusal.checkpoint", "refusal.output"),
-        "quantizers:HalfToEven": ("bytes.quantize", "bytes.q8_0-file", "bytes.noperm", "logits.own-equals-independent"),
-        "quantizers:TruncatedScale": ("bytes.quantize", "bytes.q8_0-file", "bytes.fuzz"),
-        "quantizers:AdjacentNibbles": (
+        "converters:NoPermutation": Kill(
+            RIGHT, "conversion.permutation", "conversion.values", "conversion.tensors", "logits.f32", "generation.f32"
+        ),
+        "converters:KPermutedWithQueryHeads": Kill(RIGHT, "conversion.permutation", "conversion.values"),
+        "converters:KPermutedWithQuotient": Kill(RIGHT, "conversion.permutation", "conversion.values"),
+        "converters:LayersInReverse": Kill(RIGHT, "conversion.order"),
+        "converters:QuantizedNorms": Kill(RIGHT, "conversion.one-dimensional", "conversion.fallback"),
+        "converters:NoFreqBase": Kill(RIGHT, "conversion.minimal-keys", "conversion.full-keys", "conversion.file-size"),
+        "converters:NoTokenizer": Kill(RIGHT, "conversion.full-keys"),
+        "converters:StampedFiles": Kill(RIGHT, "conversion.deterministic", "conversion.file-size"),
+        "converters:IgnoredRecipe": Kill(RIGHT, "conversion.types", "conversion.fallback", "logits.ordering"),
+        "converters:PartialFiles": Kill(CAREFUL, "refusal.checkpoint", "refusal.output"),
+        "converters:SilentAboutNames": Kill(CAREFUL, "refusal.checkpoint", "refusal.output"),
+        "quantizers:HalfToEven": Kill(
+            IDENTICAL,
+            "bytes.quantize",
+            "bytes.q8_0-file",
+            "bytes.noperm",
+            "logits.own-equals-independent",
+            spares=("blocks.sound", "blocks.error", "conversion.tensors"),
+        ),
+        "quantizers:TruncatedScale": Kill(IDENTICAL, "bytes.quantize", "bytes.q8_0-file", "bytes.fuzz"),
+        "quantizers:AdjacentNibbles": Kill(
+            RIGHT,
+            "conversion.tensors",
             "blocks.sound",
             "blocks.sound-importance",
             "bytes.quantize",
             "bytes.fuzz",
             "bytes.vectors",
         ),
-        "quantizers:PowerOfTwoScale": ("blocks.error", "bytes.quantize"),
-        "quantizers:ScaleOfTheTensor": ("blocks.sound", "blocks.rows"),
-        "quantizers:LostLastRun": ("blocks.sound", "blocks.error"),
-        "quantizers:NonFiniteAsZero": ("blocks.non-finite", "refusal.weights"),
-        "quantizers:PaddedRows": ("conversion.indivisible-row",),
-        "quantizers:OverflowingScale": ("refusal.overflow",),
-        "quantizers:NoImportance": (
+        "quantizers:PowerOfTwoScale": Kill(
+            GOOD, "blocks.error", "bytes.quantize", spares=("blocks.sound", "blocks.rows")
+        ),
+        "quantizers:ScaleOfTheTensor": Kill(RIGHT, "blocks.sound", "blocks.rows"),
+        "quantizers:LostLastRun": Kill(RIGHT, "blocks.sound", "blocks.error"),
+        "quantizers:NonFiniteAsZero": Kill(RIGHT, "blocks.non-finite", "refusal.weights"),
+        "quantizers:PaddedRows": Kill(CAREFUL, "conversion.indivisible-row"),
+        "quantizers:OverflowingScale": Kill(RIGHT, "refusal.overflow"),
+        "quantizers:NoImportance": Kill(
+            GOOD,
             "blocks.error-importance",
             "bytes.quantize-importance",
             "bytes.fuzz",
             "logits.mix-and-importance",
+            spares=("blocks.sound-importance", "blocks.error"),
         ),
-        "quantizers:NoMinimum": ("blocks.values", "bytes.dequantize", "bytes.vectors"),
-        "engines:PerTensorActivationScale": ("causality.blocks",),
-        "engines:NoCausalMask": ("causality.float32",),
-        "engines:IgnoredFreqBase": ("metadata.freq_base", "logits.faults-stand-out"),
-        "engines:AdjacentPairsAlways": ("rope.neox", "rope.neox-bit-for-bit"),
-        "engines:CacheNotCleared": ("logits.repeatable",),
-        "engines:CacheTooShort": ("generation.cache", "generation.divergence"),
-        "engines:SilentAboutKeys": ("metadata.no-keys", "metadata.required-key"),
+        "quantizers:NoMinimum": Kill(RIGHT, "blocks.values", "bytes.dequantize", "bytes.vectors"),
+        "engines:PerTensorActivationScale": Kill(RIGHT, "causality.blocks"),
+        "engines:NoCausalMask": Kill(RIGHT, "causality.float32", "causality.alone"),
+        "engines:IgnoredFreqBase": Kill(RIGHT, "metadata.freq_base", "logits.faults-stand-out"),
+        "engines:AdjacentPairsAlways": Kill(RIGHT, "rope.neox", "rope.neox-bit-for-bit"),
+        "engines:CacheNotCleared": Kill(RIGHT, "logits.repeatable"),
+        "engines:CacheTooShort": Kill(RIGHT, "generation.cache", "generation.divergence"),
+        "engines:SilentAboutKeys": Kill(CAREFUL, "metadata.no-keys", "metadata.required-key"),
     },
     "tiny@mlx": {
-        "devices:NamesAnotherDevice": ("device.metal",),
-        "devices:HalfPrecisionActivations": ("device.equals-cpu",),
-        "devices:DequantizesOnTheWay": ("device.packed",),
+        "devices:NamesAnotherDevice": Kill(RIGHT, "device.metal"),
+        "devices:HalfPrecisionActivations": Kill(RIGHT, "device.equals-cpu"),
+        "devices:DequantizesOnTheWay": Kill(GOOD, "device.packed"),
     },
-    "tiny-tied": {"converters:TiedHeadTwice": ("conversion.names", "conversion.file-size")},
+    "tiny-tied": {
+        "converters:TiedHeadTwice": Kill(RIGHT, "conversion.names", "conversion.file-size"),
+    },
     "smollm2": {
-        "converters:IgnoredRecipe": ("conversion.mix",),
-        "converters:QuantizedNorms": ("bytes.q4_k-against-imatrix",),
+        "converters:IgnoredRecipe": Kill(IDENTICAL, "conversion.mix"),
+        "converters:QuantizedNorms": Kill(IDENTICAL, "bytes.q4_k-against-imatrix"),
     },
 }
-"""By checkpoint, with the backend after @ where it is not a default one, and fault, the claims that must fail."""
+"""By checkpoint, with the backend after @ where it is not a default one, and by fault."""
 
 ABOUT_NO_IMPLEMENTATION = {claim for claim in CLAIMS if claim.startswith(("checkpoint.", "torch-int8."))} | {
     "causality.torch-dynamic",
@@ -95,7 +120,11 @@ def outcomes(
     """The key into ``KILLS``, and by fault and claim the outcomes of all cases."""
     checkpoint, _, backend = request.param.partition("@")
     kills, folder = KILLS[request.param], tmp_path_factory.mktemp("report")
-    selected = [f"({name_of(fault)} and {TESTS[claim]})" for fault, claims in kills.items() for claim in claims]
+    selected = [
+        f"({name_of(fault)} and {TESTS[claim]})"
+        for fault, kill in kills.items()
+        for claim in (*kill.claims, *kill.spares)
+    ]
     command = [
         *(
             sys.executable,
@@ -127,15 +156,36 @@ def test_every_fault_is_caught_by_the_claims_meant_for_it(
     key, found = outcomes
     survived = {
         (fault, claim): found.get((name_of(fault), claim))
-        for fault, claims in KILLS[key].items()
-        for claim in claims
+        for fault, kill in KILLS[key].items()
+        for claim in kill.claims
         if "fail" not in found.get((name_of(fault), claim), set())
     }
     assert not survived
 
 
+def test_a_fault_is_blamed_for_nothing_else(outcomes: tuple[str, dict[tuple[str, str], set[str]]]) -> None:
+    """What answers one question wrongly may well answer a graver one rightly."""
+    key, found = outcomes
+    blamed = {
+        (fault, claim): found.get((name_of(fault), claim))
+        for fault, kill in KILLS[key].items()
+        for claim in kill.spares
+        if found.get((name_of(fault), claim), set()) - {"pass", "not offered"} or not found.get((name_of(fault), claim))
+    }
+    assert not blamed
+
+
+def test_the_question_of_a_fault_is_the_gravest_that_a_claim_about_it_asks() -> None:
+    gravest = {
+        fault: min((CLAIMS[claim].question for claim in kill.claims), key=list(Question).index)
+        for kills in KILLS.values()
+        for fault, kill in kills.items()
+    }
+    assert gravest == {fault: kill.question for kills in KILLS.values() for fault, kill in kills.items()}
+
+
 def test_every_claim_about_an_implementation_catches_a_fault() -> None:
-    killed = {claim for faults in KILLS.values() for claims in faults.values() for claim in claims}
+    killed = {claim for faults in KILLS.values() for kill in faults.values() for claim in kill.claims}
     assert killed | ABOUT_NO_IMPLEMENTATION | RECORDED_BY_NAME == set(CLAIMS)
     assert not killed & (ABOUT_NO_IMPLEMENTATION | RECORDED_BY_NAME)
 

@@ -33,7 +33,7 @@ def test_right_is_yes_only_where_every_case_holds() -> None:
     assert of(*rows).right == "yes"
     failing = result("blocks.rows", "q6_k", Outcome.FAIL)
     assert of(*rows, failing).right == "no: blocks.rows 1 of 3"
-    assert of(result("blocks.rows", "q6_k", Outcome.ERROR)).right == "no: blocks.rows 1 of 1"
+    assert of(result("blocks.rows", "q6_k", Outcome.ERROR)).right == "fell over: blocks.rows 1 of 1"
 
 
 def test_a_declared_deviation_is_no_yes() -> None:
