@@ -10,9 +10,19 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf_editor import quantizer
 from numpy.typing import NDArray
 
+from impl.adapters.unchecked import unchecked
 from impl.errors import InputError
 
 TENSOR = "blk.0.ffn_up.weight"
+TYPES = tuple(type for type in quantizer.SUPPORTED_TYPES if type.upper() in GGMLQuantizationType.__members__)
+NOT_REFUSED = tuple(type for type in TYPES if type not in ("f32", "f16", "bf16", "q1_0"))
+FINE = ("f32", "bf16", "mxfp4", "nvfp4")
+IN_SUPER_BLOCKS = ("q4_k", "q5_k", "q6_k", "iq2_s", "iq2_xs", "iq2_xxs", "iq3_s", "iq3_xxs", "iq4_xs")
+"""Which 8.4e6 does not overflow yet."""
+INFINITE: Mapping[str, Sequence[str]] = {
+    "8.4e6": tuple(type for type in TYPES if type not in (*FINE, *IN_SUPER_BLOCKS)),
+    "1e30": tuple(type for type in TYPES if type not in FINE),
+}
 
 
 class GgufEditor:
@@ -20,10 +30,8 @@ class GgufEditor:
 
     name = "gguf-editor"
     version = version("gguf-editor")
-    deviations: Mapping[str, str] = {}
-    types: Sequence[str] = tuple(
-        type for type in quantizer.SUPPORTED_TYPES if type.upper() in GGMLQuantizationType.__members__
-    )
+    deviations: Mapping[str, str] = unchecked(name, NOT_REFUSED, INFINITE)
+    types: Sequence[str] = TYPES
 
     def quantize(self, weight: NDArray[np.float32], type: str) -> NDArray[np.uint8]:
         """Float32[rows, cols] to uint8[rows, bytes per row] with ``gguf_editor.quantizer.quantize``."""
