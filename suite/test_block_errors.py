@@ -31,7 +31,7 @@ SHOWN = 8
 @claim("blocks.sound")
 def test_blocks_stand_for_their_weights(runs: Runs, quantizer: Quantizer, block_type: str, measured: Measure) -> None:
     """Every run of 32 weights reads back as near as its type can, give or take another search: at most 2.7 times the
-    error that the type costs there on ordinary weights, 10 times on any, and never 1.5 times what zeros would cost;
+    error that the type costs there on ordinary weights, 7 times on any, and never 1.5 times what zeros would cost;
     zeros stay zero, and sign and magnitude stay. On chosen, real and generated blocks."""
     require_member(quantizer, "types", block_type)
     cases = [*hard_cases(), *real_cases(runs.source, block_type, ROWS), generated_case(block_type)]

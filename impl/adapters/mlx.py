@@ -44,6 +44,8 @@ DEVIATIONS: Mapping[str, str] = {
     "bytes.vectors[q4_1-quantize]": RULE,
     "refusal.weights": NOT_REFUSED,
     "refusal.overflow": f"{NOT_REFUSED}, and float16 overflows",
+    "blocks.non-finite": NOT_REFUSED,
+    "blocks.values[q4_k]": READING["q4_k"],
     **{f"bytes.dequantize[{type}]": reason for type, reason in READING.items()},
     **{f"bytes.vectors[{type}-dequantize]": reason for type, reason in READING.items()},
 }

@@ -19,8 +19,12 @@ from suite.kit.oracle import needs_importance, quantized_by_ggml, read_by_ggml
 RUN = 32
 """Weights over which one error is taken."""
 
-QUANTUM = 2.0**-24
-"""The smallest float16 above 0: no scale or minimum is nearer to a weight than that."""
+QUANTUM = 2 * 2.0**-24
+"""Twice the smallest float16 above 0: a scale and a minimum cannot be set more finely."""
+
+
+KEPT = 0.5
+"""From which share of the weights on that ggml leaves another quantizer's share is judged."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +66,16 @@ class BlockErrors:
 
         The unit is ggml's own error on the run or, where that is more, the share of the weights of its run or block
         that it is on normal weights: a run that ggml's search happens to meet exactly, or that is small in its
-        super-block, asks no more of other searches than the rest does. It is at least a step of subnormal float16s.
+        super-block, asks no more of other searches than the rest does. It is at least what a float16 can tell.
         """
         usual = usual_share(self.type) * np.maximum(self.magnitude, self._magnitude_of_block)
         return _in_units(self.found, np.maximum.reduce([self._expected, usual, self._quantum]))
 
     @property
     def beside_zeros(self) -> NDArray[np.float64]:
-        """For each run, the program's error in units of what zeros would cost, or of ggml's where that is more."""
-        return _in_units(self.found, np.maximum(self._expected, self.magnitude))
+        """For each run, the program's error in units of what zeros would cost, or of ggml's where that is more; of what
+        a float16 can tell at least."""
+        return _in_units(self.found, np.maximum.reduce([self._expected, self.magnitude, self._quantum]))
 
     def faults(self, bounds: BlockBounds) -> list[str]:
         """What is beyond the bounds, the worst run of each kind with its place."""
@@ -79,7 +84,8 @@ class BlockErrors:
             self._worst(self.beside_zeros, bounds.beside_zeros, "what zeros would cost"),
         ]
         low, high = bounds.gain(self.usual_gain)
-        if self.case.ordinary and not low <= self.gain <= high:
+        kept = self.case.importance is None and self.usual_gain >= KEPT
+        if kept and not low <= self.gain <= high:
             found.append(
                 f"{self.case.name}: {self.gain:.2f} of the weights is left, from {low:.2f} to {high:.2f} may be"
             )

@@ -38,7 +38,7 @@ class BlockBounds:
 
     ordinary_excess: float = 2.7
     """A run's error in units of what the type costs there, on weights distributed as trained ones are."""
-    any_excess: float = 10.0
+    any_excess: float = 7.0
     """The same on any weights: older and newer searches part on outliers and on sparse blocks."""
     beside_zeros: float = 1.5
     """A run's error in units of what zeros would cost, which is what catches types of few bits."""
