@@ -11,6 +11,7 @@ from suite.audit.audit import audit_file
 from suite.claims import claim
 from suite.kit import layout, surgery
 from suite.kit.independent import transformers_tensors
+from suite.kit.mismatches import first_difference, mismatches
 from suite.kit.names import layer_of
 from suite.kit.results import Measure
 from suite.kit.runs import Runs
@@ -51,7 +52,8 @@ def test_tensors_are_named_as_llama_cpp_names_them(runs: Runs, converter: Conver
     # GGUF states the shortest-stride dimension first.
     found = {tensor.name: tuple(int(size) for size in reversed(tensor.shape)) for tensor in reader.tensors}
     measured.exactly("tensors", len(reader.tensors))
-    assert found == runs.source.gguf_shapes()
+    differing = mismatches(found, runs.source.gguf_shapes())
+    assert not differing, differing
 
 
 @claim("conversion.order")
@@ -60,8 +62,9 @@ def test_layers_are_written_in_ascending_order(runs: Runs, converter: Converter)
     file, so that a Q4_K_M made from a file in another order has other types."""
     layers = [layer_of(tensor.name) for tensor in open_gguf(runs.file(converter, "f32")).tensors]
     inside = [layer for layer in layers if layer >= 0]
-    assert inside
-    assert inside == sorted(inside)
+    assert inside, "no tensor belongs to a layer"
+    parted = first_difference(inside, sorted(inside))
+    assert not parted, f"layers out of order, tensor {parted}"
 
 
 @claim("conversion.values")
@@ -97,8 +100,10 @@ def test_one_dimensional_tensors_stay_f32(runs: Runs, converter: Converter, reci
     norms = {name: tensor for name, tensor in runs.source.gguf_tensors() if tensor.ndim == 1}
     written = {tensor.name: tensor for tensor in reader.tensors if tensor.name in norms}
     measured.exactly("1-D tensors", len(norms))
-    assert {tensor.tensor_type.name for tensor in written.values()} == {"F32"}
-    assert all(np.array_equal(written[name].data, values) for name, values in norms.items())
+    wrong = mismatches({name: each.tensor_type.name for name, each in written.items()}, dict.fromkeys(norms, "F32"))
+    assert not wrong, wrong
+    changed = [name for name, values in norms.items() if not np.array_equal(written[name].data, values)]
+    assert not changed, f"{len(changed)} of {len(norms)} norms have other values, first {changed[0]}"
 
 
 @claim("conversion.tensors")
@@ -111,7 +116,8 @@ def test_every_tensor_is_right_for_the_type_that_it_has(
     measured("tensors compared", len(audit.comparisons))
     measured("tensors that ggml quantizes to the same bytes", sum(each.is_identical for each in audit.comparisons))
     faults = [found.message for found in audit.findings if found.rule.startswith("values.") and found.breaks]
-    assert len(audit.comparisons) == len(runs.source.gguf_shapes())
+    expected = len(runs.source.gguf_shapes())
+    assert len(audit.comparisons) == expected, f"{len(audit.comparisons)} of {expected} tensors could be compared"
     assert not faults, "\n".join(faults)
 
 
@@ -149,7 +155,8 @@ def test_a_matrix_that_blocks_do_not_divide_has_the_type_that_llama_cpp_takes(
         record = measured.exactly if recipe == "q4_k" else measured
         record(f"{recipe}: {type}", count)
     shapes = runs.source.gguf_shapes()
-    assert found == {name: layout.type_of(shape, recipe).upper() for name, shape in shapes.items()}
+    differing = mismatches(found, {name: layout.type_of(shape, recipe).upper() for name, shape in shapes.items()})
+    assert not differing, f"{recipe}: {differing}"
 
 
 @claim("conversion.mix")
@@ -159,7 +166,8 @@ def test_q4_k_m_mixes_the_types_that_llama_cpp_mixes(runs: Runs, converter: Conv
     independent = _types(runs.independent_file("Q4_K_M"))
     for type in sorted(set(own.values())):
         measured(type, list(own.values()).count(type))
-    assert own == independent
+    differing = mismatches(own, independent)
+    assert not differing, differing
 
 
 @claim("conversion.indivisible-row")
@@ -186,7 +194,10 @@ def test_full_metadata_has_what_other_readers_need(runs: Runs, converter: Conver
     measured("keys", len(keys))
     missing = sorted((FULL_KEYS | _minimal_values(runs.source).keys()) - keys.keys())
     assert not missing, f"missing: {', '.join(missing)}"
-    assert len(keys["tokenizer.ggml.tokens"]) == runs.source.config["vocab_size"] == keys["llama.vocab_size"]
+    rows = runs.source.config["vocab_size"]
+    sizes = {"tokenizer.ggml.tokens": len(keys["tokenizer.ggml.tokens"]), "llama.vocab_size": keys["llama.vocab_size"]}
+    wrong = mismatches(sizes, dict.fromkeys(sizes, rows))
+    assert not wrong, wrong
 
 
 @claim("conversion.file-size")
@@ -199,12 +210,12 @@ def test_file_size_follows_from_the_layout(runs: Runs, converter: Converter, rec
     shapes = runs.source.gguf_shapes()
     types = {name: layout.type_of(shape, recipe) for name, shape in shapes.items()}
     value_sizes = dict.fromkeys(_minimal_values(runs.source), 4) | {"general.architecture": 8 + len("llama")}
-    assert file.stat().st_size == layout.file_size(value_sizes, shapes, types)
+    _require_size(file, layout.file_size(value_sizes, shapes, types))
     if recipe == "q8_0":
         without = runs.edited(file, "no-freq_base", _drop_freq_base)
         measured.exactly("q8_0 without freq_base, bytes", without.stat().st_size)
         del value_sizes["llama.rope.freq_base"]
-        assert without.stat().st_size == layout.file_size(value_sizes, shapes, types)
+        _require_size(without, layout.file_size(value_sizes, shapes, types))
 
 
 @claim("conversion.deterministic")
@@ -219,7 +230,12 @@ def test_the_same_checkpoint_gives_the_same_file(runs: Runs, converter: Converte
         ".gguf",
     )
     digests = {hashlib.file_digest(file.open("rb"), "sha256").hexdigest() for file in (first, second)}
-    assert len(digests) == 1
+    assert len(digests) == 1, f"{recipe}: two conversions have the digests {', '.join(sorted(digests))}"
+
+
+def _require_size(file: Path, expected: int) -> None:
+    found = file.stat().st_size
+    assert found == expected, f"{file.name}: found {found:,} bytes, expected {expected:,}"
 
 
 def _minimal_values(source: Source) -> dict[str, object]:

@@ -35,7 +35,10 @@ def test_f32_file_is_as_near_as_float32_can_be(runs: Runs, engine: Engine, backe
     measured.series("noise floor", runs.noise_floor)
     measured.series("f32", comparison.step_maxima)
     _measure(measured, engine.backends[backend], comparison)
-    assert comparison.equal_argmax == comparison.steps
+    assert comparison.equal_argmax == comparison.steps, (
+        f"another token at {comparison.steps - comparison.equal_argmax} of {comparison.steps} steps, the first at "
+        f"{comparison.first_divergence}"
+    )
     comparison.require_within(float32_bound(floor))
 
 
@@ -48,7 +51,7 @@ def test_errors_are_ordered_by_recipe(runs: Runs, engine: Engine, backend: str, 
         _measure(measured, f"{engine.backends[backend]}, {recipe}", comparison)
         measured.series(recipe, comparison.step_maxima)
         medians.append(comparison.median)
-    assert all(np.isfinite(medians))
+    assert all(np.isfinite(medians)), f"medians {dict(zip(BY_ERROR, medians, strict=True))} are not all finite"
     assert medians == sorted(set(medians)), f"medians {dict(zip(BY_ERROR, medians, strict=True))} are out of order"
 
 
@@ -90,7 +93,9 @@ def test_a_fault_stands_out_of_its_types_error(
     measured.series(fault, faulty.step_maxima)
     harmless = fault == "no freq_base" and runs.source.rope_theta == DEFAULT_FREQ_BASE
     assert np.isfinite(correct.worst)
-    assert faulty.median > correct.worst or (harmless and faulty.worst == correct.worst)
+    assert faulty.median > correct.worst or (harmless and faulty.worst == correct.worst), (
+        f"median with {fault} {faulty.median:.4g}, expected more than the correct file's worst {correct.worst:.4g}"
+    )
 
 
 @claim("logits.own-equals-independent")

@@ -52,7 +52,11 @@ def test_a_missing_freq_base_is_10000_without_a_word(
     compare_logits(explicit, absent).require_bit_identical()
     difference = compare_logits(correct, absent).worst
     measured("worst step against the correct file", difference)
-    assert (difference > 0) == (runs.source.rope_theta != DEFAULT_FREQ_BASE)
+    theta = runs.source.rope_theta
+    assert (difference > 0) == (theta != DEFAULT_FREQ_BASE), (
+        f"without the key logits differ by {difference:.3g}, where the model's base is {theta} and the default "
+        f"{DEFAULT_FREQ_BASE}"
+    )
 
 
 def _require_refusal(engine: Engine, backend: str, file: Path, key: str) -> None:
