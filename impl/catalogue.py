@@ -18,6 +18,13 @@ class BuiltIn:
     """"module:Class"; the module is imported only when the name is asked for."""
     package: str = ""
     """As pip calls it; empty for what this package brings itself."""
+    alone: bool = False
+    """Whether it is installed without its dependencies, since one of them is a copy of ``gguf``."""
+
+    @property
+    def wanted(self) -> str:
+        """What ``pip install`` has to be given."""
+        return f"--no-deps {self.package}" if self.alone else self.package
 
     @property
     def is_installed(self) -> bool:
@@ -32,11 +39,11 @@ BUILT_IN: Mapping[str, BuiltIn] = {
     "reference": BuiltIn("impl.reference:Reference"),
     "ggml": BuiltIn("impl.adapters.ggml:Ggml", "libggml-python"),
     "gguf-py": BuiltIn("impl.adapters.gguf_py:GgufPy", "gguf"),
-    "gguf-editor": BuiltIn("impl.adapters.gguf_editor:GgufEditor", "gguf-editor"),
+    "gguf-editor": BuiltIn("impl.adapters.gguf_editor:GgufEditor", "gguf-editor", alone=True),
     "ik-llama": BuiltIn("impl.adapters.ik_llama:IkLlama", "ik-llama-cpp-python"),
-    "libgguf": BuiltIn("impl.adapters.libgguf:Libgguf", "libgguf"),
-    "libgguf-numpy": BuiltIn("impl.adapters.libgguf:LibggufNumpy", "libgguf"),
-    "libgguf-torch": BuiltIn("impl.adapters.libgguf:LibggufTorch", "libgguf"),
+    "libgguf": BuiltIn("impl.adapters.libgguf:Libgguf", "libgguf", alone=True),
+    "libgguf-numpy": BuiltIn("impl.adapters.libgguf:LibggufNumpy", "libgguf", alone=True),
+    "libgguf-torch": BuiltIn("impl.adapters.libgguf:LibggufTorch", "libgguf", alone=True),
     "llama-cpp": BuiltIn("impl.adapters.llama_cpp:LlamaCpp", "llama-cpp-python"),
     "candle": BuiltIn("impl.adapters.candle:Candle", "candle-nn"),
     "transformers": BuiltIn("impl.adapters.transformers:Transformers", "transformers"),
@@ -62,7 +69,7 @@ def resolve(spec: str) -> Implementation:
         return Program(read_manifest(Path(spec)))
     built_in = BUILT_IN.get(spec, BuiltIn(spec))
     if not built_in.is_installed:
-        raise InputError(f"implementation {spec!r}: not installed, to have it: pip install {built_in.package}")
+        raise InputError(f"implementation {spec!r}: not installed, to have it: pip install {built_in.wanted}")
     module, colon, attribute = built_in.target.partition(":")
     if not colon:
         known = ", ".join(BUILT_IN)

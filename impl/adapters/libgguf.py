@@ -42,7 +42,9 @@ class Libgguf:
 
     name = "libgguf"
     version = version("libgguf")
-    deviations: Mapping[str, str] = unchecked(name, NOT_REFUSED, OVERFLOWING)
+    deviations: Mapping[str, str] = unchecked(
+        name, NOT_REFUSED, {**OVERFLOWING, "1e30": (*OVERFLOWING["1e30"], "iq1_m")}
+    )
     types: Sequence[str] = TYPES
     readable_types: Sequence[str] = tuple(type for type in TYPES if type not in STORED)
 

@@ -125,7 +125,8 @@ def _type_rows(results: Sequence[Result]) -> Iterator[TypeRow]:
     for result in results:
         if _is_of_a_type(result):
             found.setdefault(result.case.partition("-")[0], []).append(result)
-    return (_type_row(type, of_type) for type, of_type in found.items())
+    rows = (_type_row(type, of_type) for type, of_type in found.items())
+    return iter(sorted(rows, key=lambda row: (-(row.bits or 0), row.type)))
 
 
 def _type_row(type: str, results: Sequence[Result]) -> TypeRow:
