@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from suite.claims import Question
 from suite.kit.results import Figure, Outcome, Result
 from suite.report.document import Report
 from suite.report.figures import number
@@ -38,9 +39,7 @@ def summary_lines(report: Report) -> Iterator[str]:
     columns = sorted(subjects([report]), key=lambda subject: subject.implementation)
     for subject in columns:
         yield from ("", subject.implementation or "claims about no implementation")
-        ranked = sorted(subject.results, key=lambda result: (order[result.claim], result.case))
-        for claim, cases in groupby(ranked, key=lambda result: result.claim):
-            yield from _claim_lines(claim, list(cases))
+        yield from _question_lines(subject, order)
     yield ""
     implementations = [subject for subject in columns if subject.implementation]
     if len(implementations) > 1:
@@ -54,6 +53,18 @@ def summary_lines(report: Report) -> Iterator[str]:
         tally = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome)
         yield f"{subject.implementation or 'no implementation'}: {tally}"
     yield from (f"{subject.name}: {subject.verdict.line}" for subject in implementations)
+
+
+def _question_lines(subject: Subject, order: Mapping[str, int]) -> Iterator[str]:
+    """The claims under the question that they ask, in the order of the catalogue."""
+    questions = subject.report.questions
+    for question in Question:
+        asked = [result for result in subject.results if questions[result.claim] == question]
+        if asked:
+            yield f" {question}"
+        ranked = sorted(asked, key=lambda result: (order[result.claim], result.case))
+        for claim, cases in groupby(ranked, key=lambda result: result.claim):
+            yield from _claim_lines(claim, list(cases))
 
 
 def _matrix_lines(implementations: Sequence[Subject], claims: Sequence[str]) -> Iterator[str]:
