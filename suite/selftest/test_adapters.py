@@ -149,7 +149,7 @@ def test_an_absent_package_is_not_installed_and_the_line_that_installs_it_is_sho
 
     monkeypatch.setattr(catalogue, "distribution", absent)
     for name in ADAPTERS:
-        with pytest.raises(InputError, match=rf"'{name}': not installed.*pip install {BUILT_IN[name].package}$"):
+        with pytest.raises(InputError, match=rf"'{name}': not installed.*pip install {BUILT_IN[name].wanted}$"):
             resolve(name)
     assert sum("pip install" in line for line in lines_of_the_list(capsys)) == len(ADAPTERS)
 

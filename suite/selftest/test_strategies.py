@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from impl.errors import InputError
+from suite.kit.block_cases import GENERATED
 from suite.kit.strategies import LARGEST, Case, cases, generated, shrunk
-from suite.test_fuzzing import EXAMPLES, difference
+from suite.test_fuzzing import difference
 
 SMALLEST_NORMAL = np.finfo(np.float32).smallest_normal
 quickly = settings(max_examples=40, derandomize=True, database=None, deadline=None)
@@ -18,7 +19,7 @@ quickly = settings(max_examples=40, derandomize=True, database=None, deadline=No
 
 @pytest.fixture(scope="module")
 def blocks() -> list[NDArray[np.float32]]:
-    return [case.weight[0] for case in generated(32, False, 3 * EXAMPLES)]
+    return [case.weight[0] for case in generated(32, False, 3 * GENERATED)]
 
 
 def steps_of(block: NDArray[np.float32], codes: int) -> NDArray[np.float64]:
@@ -84,8 +85,8 @@ def has_a_half(case: Case) -> bool:
 
 
 def test_a_case_shrinks_to_what_makes_it_one() -> None:
-    first = next(case for case in generated(32, False, EXAMPLES) if has_a_half(case))
-    simplest = shrunk(first, has_a_half, EXAMPLES)
+    first = next(case for case in generated(32, False, GENERATED) if has_a_half(case))
+    simplest = shrunk(first, has_a_half, GENERATED)
     assert np.count_nonzero(simplest.weight) <= 3
     assert has_a_half(simplest)
 
