@@ -74,7 +74,8 @@ def test_a_quantizer_gives_rows_of_blocks_of_every_type_it_offers(adapter: Imple
 def test_a_dequantizer_reads_what_the_reference_writes(adapter: Implementation) -> None:
     require(adapter, "dequantizer")
     reference = resolve("reference")
-    for type in ("f32", "q4_1", "q8_0"):
+    readable = getattr(adapter, "readable_types", adapter.types)
+    for type in (type for type in ("f32", "q4_1", "q8_0") if type in readable):
         read = adapter.dequantize(reference.quantize(rows(), type), type)
         assert (read.dtype, read.shape) == (np.float32, (3, 512)), type
         assert np.abs(read - rows()).max() < {"f32": 1e-7, "q4_1": 0.4, "q8_0": 0.05}[type]

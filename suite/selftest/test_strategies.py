@@ -102,6 +102,8 @@ def test_a_case_that_is_not_met_again_stands_as_it_is() -> None:
 class Fixed:
     """Answers every block alike."""
 
+    name = "fixed"
+
     def __init__(self, answer: bytes | Exception) -> None:
         self.answer = answer
 
@@ -124,7 +126,6 @@ def test_ggmls_own_bytes_are_no_difference() -> None:
     ("answer", "message"),
     [
         (bytes.fromhex("003c7f") + bytes(30) + b"\1", "1 of a block's 34 bytes differ from ggml's, the first at 33"),
-        (bytes(35), r"\[1, 35\] bytes where \[1, 34\] are right"),
         (InputError("no"), "a block is refused that ggml quantizes: no"),
     ],
 )
