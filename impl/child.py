@@ -5,6 +5,7 @@ import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -59,18 +60,20 @@ class LoadedModel:
 class Request:
     """One call of a method of the implementation, or of the model of that number.
 
-    ``released`` are the models that nobody holds any more.
+    A ``method`` that is a function is called with the implementation before the arguments. ``released`` are the
+    models that nobody holds any more.
     """
 
     model: int | None
-    method: str
+    method: str | Callable[..., Any]
     arguments: Sequence[Any]
     keywords: Mapping[str, Any]
     released: Sequence[int]
 
     def __str__(self) -> str:
         given = [*map(_brief, self.arguments), *(f"{name}={_brief(value)}" for name, value in self.keywords.items())]
-        return f"{self.method}({', '.join(given)})"
+        name = self.method if isinstance(self.method, str) else self.method.__name__
+        return f"{name}({', '.join(given)})"
 
 
 class RaisedThere(Exception):
@@ -147,7 +150,8 @@ def _parameters(method: Callable[..., Any]) -> Parameters:
 def _answer(implementation: object, models: dict[int, Any], request: Request) -> object:
     target = implementation if request.model is None else models[request.model]
     try:
-        result = getattr(target, request.method)(*request.arguments, **request.keywords)
+        method = getattr(target, request.method) if isinstance(request.method, str) else partial(request.method, target)
+        result = method(*request.arguments, **request.keywords)
     except MemoryError:
         # No refusal: it ends the process, as any other want of memory does.
         raise

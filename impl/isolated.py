@@ -49,12 +49,16 @@ class Isolated:
         for name, parameters in child.description.methods.items():
             setattr(self, name, _proxy(self._ask, name, parameters))
 
+    def within(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """What ``function``, of a module and not local, returns of the implementation and the arguments over there."""
+        return self._ask(function, *arguments)
+
     def rest(self) -> None:
         """Give the process back until the next call."""
         if self._child is not None:
             self._child.end()
 
-    def _ask(self, method: str, *arguments: object, **keywords: object) -> object:
+    def _ask(self, method: str | Callable[..., Any], *arguments: object, **keywords: object) -> object:
         if self._child is None or self._child.has_ended:
             self._child = self._start()
         return self._child.ask(None, method, *arguments, **keywords)
@@ -108,7 +112,7 @@ class _Child:
         self.description: Description = self._reply("at its start", at_its_start)
         self._name = self.description.attributes["name"]
 
-    def ask(self, model: int | None, method: str, *arguments: object, **keywords: object) -> Any:  # noqa: ANN401
+    def ask(self, model: int | None, method: str | Callable[..., Any], *arguments: object, **keywords: object) -> Any:  # noqa: ANN401
         """The reply to one request; raises what the implementation raised, or ``FellOver``."""
         if self.has_ended:
             raise FellOver(f"{self._name}: {method}: the model's process has ended")

@@ -116,6 +116,11 @@ _ALL = (
     Claim("blocks.values", RIGHT),
     Claim("blocks.error", GOOD),
     Claim("blocks.error-importance", GOOD),
+    Claim("conduct.tall", RIGHT),
+    Claim("conduct.wide", RIGHT),
+    Claim("conduct.blocks", RIGHT),
+    Claim("conduct.quantizer", RIGHT),
+    Claim("conduct.dequantizer", RIGHT),
     Claim("bytes.q8_0-file", IDENTICAL, article=Q8_0, figures={"identical tensors": 272}),
     Claim(
         "bytes.noperm",

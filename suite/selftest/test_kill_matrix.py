@@ -73,6 +73,13 @@ KILLS: Mapping[str, Mapping[str, Kill]] = {
             "logits.mix-and-importance",
             spares=("blocks.sound-importance", "blocks.error"),
         ),
+        "conduct:OddLastRow": Kill(RIGHT, "conduct.tall"),
+        "conduct:RowsBeyond4096": Kill(RIGHT, "conduct.tall"),
+        "conduct:ColumnsBeyond4096": Kill(RIGHT, "conduct.wide"),
+        "conduct:ChangedInPlace": Kill(RIGHT, "conduct.quantizer"),
+        "conduct:SharedBlocks": Kill(RIGHT, "conduct.quantizer"),
+        "conduct:BlocksBeyond512": Kill(RIGHT, "conduct.blocks"),
+        "conduct:SharedWeights": Kill(RIGHT, "conduct.dequantizer"),
         "quantizers:NoMinimum": Kill(RIGHT, "blocks.values", "bytes.dequantize", "bytes.vectors"),
         "engines:PerTensorActivationScale": Kill(RIGHT, "causality.blocks"),
         "engines:NoCausalMask": Kill(RIGHT, "causality.float32", "causality.alone"),
@@ -191,12 +198,12 @@ def test_every_claim_about_an_implementation_catches_a_fault() -> None:
 
 
 def test_every_fault_is_in_the_matrix() -> None:
-    from impl.faulty import converters, devices, engines, quantizers
+    from impl.faulty import conduct, converters, devices, engines, quantizers
     from impl.reference import Reference
 
     faults = {
         f"{module.__name__.rpartition('.')[2]}:{name}"
-        for module in (converters, quantizers, engines, devices)
+        for module in (converters, quantizers, engines, devices, conduct)
         for name, member in vars(module).items()
         if isinstance(member, type) and issubclass(member, Reference) and member.__module__ == module.__name__
     }
